@@ -1,8 +1,9 @@
 """Every switch of the project, in one typed table; a leaf module, standard library only.
 
-A setting is a field of `EngineConfig` made with `setting(...)`: type, default, unit, choices and the
-sentence that documents it stand together. Values come from (later wins) the defaults, a TOML file, the
-environment (`DS41_<NAME>`), and `--set name=value`. Nothing else in the project reads the environment.
+A setting is a field of `EngineConfig` made with `setting(...)`: type, default, unit, choices and
+the sentence that documents it stand together. Values come from (later wins) the defaults, a TOML
+file, the environment (`DS41_<NAME>`), dedicated options and `--set name=value`. Nothing else in the
+project reads the environment.
 
 `python -m engine.config --markdown` writes the reference page from this table.
 """
@@ -71,7 +72,7 @@ class EngineConfig:
     # ---- numerics
     kv_fake_quant: bool = setting(
         True,
-        "Round cached keys and values as the reference does: window KV to FP8 (E4M3, scale per 32), "
+        "Round cached keys and values as the reference does: window KV to FP8 (scale per 32), "
         "latents to FP4 (scale per 16), index keys and queries to FP4 (scale per 32).",
         group="Numerics",
         affects_graph=True,
@@ -117,7 +118,8 @@ class EngineConfig:
     # ---- limits
     max_model_len: int = setting(
         0,
-        "Longest sequence (prompt and answer); 0 takes the smaller of the model's context and 8192.",
+        "Longest sequence (prompt and answer); 0 takes the smaller of the model's context and "
+        "8192.",
         group="Limits",
         unit="tokens",
         minimum=0,
@@ -154,7 +156,8 @@ class EngineConfig:
     )
     decode_buckets: tuple[int, ...] = setting(
         (1, 2, 4, 6, 8),
-        "Row counts for which a decode step is compiled and captured; a step takes the first that fits.",
+        "Row counts for which a decode step is compiled and captured; a step takes the first that "
+        "fits.",
         group="Steps",
         unit="rows",
         minimum=1,
@@ -164,7 +167,8 @@ class EngineConfig:
     # ---- graphs
     compiled_decode: str = setting(
         "auto",
-        "Compile the decode step with Inductor (one full graph); auto is on for CUDA, off for the CPU.",
+        "Compile the decode step with Inductor (one full graph); auto is on for CUDA, off for the "
+        "CPU.",
         group="Graphs",
         choices=AUTO_SWITCH,
     )

@@ -145,7 +145,7 @@ class ModelConfig(BlockConfig):
     """N-gram memory, or None."""
 
     def kv_source(self, layer: int) -> int:
-        """Return the layer whose compressed rows `layer` reads: the latest source at or before it."""
+        """Return the latest KV source at or before `layer`: the owner of its compressed rows."""
         return max(s for s in self.kv_source_layers if s <= layer)
 
     def index_source(self, layer: int) -> int:
