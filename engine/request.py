@@ -127,8 +127,9 @@ class PromptEvent:
 class FinishEvent:
     """The last event of a request.
 
-    `stop`: a stop id was generated (it was delivered in the TokensEvent before). `length`: max_tokens
-    or the context is used up. `abort`: cancelled. `error`: this request failed; `message` says why.
+    `stop`: a stop id was generated (it was delivered in the TokensEvent before). `length`:
+    max_tokens or the context is used up. `abort`: cancelled. `error`: this request failed;
+    `message` says why.
     """
 
     reason: FinishReason

@@ -1,0 +1,5 @@
+"""Compression of token pairs."""
+
+from ops.compressor.reference import pool_pair
+
+__all__ = ["pool_pair"]

@@ -1,0 +1,11 @@
+"""Hyper-connections."""
+
+from ops.hyper_connection.reference import (
+    collapse_streams,
+    mix_weights,
+    sinkhorn,
+    spread_output,
+    stream_mix,
+)
+
+__all__ = ["collapse_streams", "mix_weights", "sinkhorn", "spread_output", "stream_mix"]

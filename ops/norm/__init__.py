@@ -1,0 +1,5 @@
+"""Normalisation."""
+
+from ops.norm.reference import rms_norm
+
+__all__ = ["rms_norm"]

@@ -1,0 +1,5 @@
+"""Expert routing."""
+
+from ops.router.reference import route
+
+__all__ = ["route"]
