@@ -1,4 +1,4 @@
-"""Fills a model's weights from a file, tensor by tensor, straight into final type and place.
+"""Fills a model's weights from a file, tensor by tensor, straight into final type and place."""
 
 from __future__ import annotations
 
