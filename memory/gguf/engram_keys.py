@@ -11,6 +11,7 @@ The hash constants follow from few numbers, so they are checked if stored and re
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import isqrt
 
 import numpy as np
@@ -223,9 +224,7 @@ def read_offsets(
     for number, row in enumerate(given):
         relative = [value - row[0] for value in row]
         if relative != local[number]:
-            at = next(
-                i for i, (a, b) in enumerate(zip(relative, local[number], strict=True)) if a != b
-            )
+            at = next(i for i in range(columns) if relative[i] != local[number][i])
             raise keys.fail(
                 key,
                 f"value {number * columns + at} is {row[at]}; by the bucket sizes it is "
@@ -250,7 +249,7 @@ def read_offsets(
     elif len(given) == len(layers) and any(row[0] for row in given):
         bases = [row[0] for row in given]
     spans = sorted((base, base + total) for base, total in zip(bases, totals, strict=True))
-    if any(end > start for (_, end), (start, _) in zip(spans, spans[1:], strict=False)):
+    if any(end > start for (_, end), (start, _) in pairwise(spans)):
         raise keys.fail(key, "the row ranges of two layers overlap")
     rows = sum(part.num_rows for part in model.table) if model.table else MAX_ROWS
     if spans[-1][1] > rows or spans[0][0] < 0:

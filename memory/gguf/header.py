@@ -195,9 +195,7 @@ def read_array(cursor: Cursor, depth: int) -> object:
         return cursor.texts(count)
     if kind == fmt.ARRAY:
         if count > fmt.MAX_NESTED_ARRAYS:
-            raise cursor.fail(
-                f"array of {count} arrays; at most {fmt.MAX_NESTED_ARRAYS} are allowed"
-            )
+            raise cursor.fail(f"array of {count} arrays; {fmt.MAX_NESTED_ARRAYS} are allowed")
         return [read_array(cursor, depth + 1) for _ in range(count)]
     dtype = fmt.SCALARS[kind]
     start = cursor.need(count * dtype.itemsize, "array")
@@ -275,10 +273,10 @@ def read_tensors(
     """Read the tensor directory; return the data section's offset and the tensors."""
     entries: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
     for number in range(count):
-        name, *entry = read_tensor(cursor, number)
+        name, quant_type, shape, offset, num_bytes = read_tensor(cursor, number)
         if name in entries:
             raise cursor.fail("the tensor occurs twice")
-        entries[name] = (entry[0], entry[1], entry[2], entry[3])
+        entries[name] = (quant_type, shape, offset, num_bytes)
     data_offset = -(-cursor.position // alignment) * alignment
     tensors = tuple(
         TensorInfo(

@@ -153,7 +153,7 @@ def read_model_config(model: MappedModel) -> ModelConfig:
     layers = fields["num_layers"]
     ratios = keys.integers("attention.compress_ratios")
     compressed = any(ratios[:layers])
-    sources = None if compressed else []
+    sources: list[int] | None = None if compressed else []
     fields |= {
         "compress_rope_theta": keys.real("attention.compress_rope_freq_base", 1.0, 1e12),
         "kv_source_layers": tuple(keys.integers("attention.kv_source_layers", sources)),
