@@ -105,9 +105,6 @@ class EngineConfig:
     engram_path: str = setting(
         "", "Engram table shard, if it does not lie beside the model.", group="Placement"
     )
-    draft_path: str = setting(
-        "", "DSpark draft GGUF to load beside the model; empty loads none.", group="Placement"
-    )
     cpu_threads: int = setting(
         0,
         "Threads of CPU arithmetic; 0 leaves torch's own choice.",

@@ -1,0 +1,104 @@
+"""From a model file and settings to a runner that is ready for its first step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from engine.config import EngineConfig
+from engine.errors import PlacementError
+from engine.model.backbone import Backbone
+from engine.model.engram import EngramHasher
+from engine.model.load import Progress, fill_weights
+from engine.model.names import backbone_names
+from engine.model.precision import Precision, resolve_device, resolve_precision
+from engine.model.state import allocate_state
+from engine.runner import ModelRunner
+from engine.tokenizer import Tokenizer
+from memory.gguf import ModelFile, open_model
+
+
+@dataclass
+class LoadedModel:
+    """A runner with what belongs to it."""
+
+    name: str
+    """The file's name without its ending."""
+    runner: ModelRunner
+    tokenizer: Tokenizer
+    file: ModelFile
+
+    def close(self) -> None:
+        """Free graphs and close the file."""
+        self.runner.close()
+        self.file.close()
+
+
+def check_fits(backbone: Backbone, cache_bytes: int, device: torch.device) -> None:
+    """Compare weights and cache with free GPU memory before anything is read.
+
+    Raises:
+        PlacementError: they do not fit; says need and have.
+    """
+    if device.type != "cuda":
+        return
+    weights = sum(p.numel() * p.element_size() for p in backbone.parameters())
+    free, _ = torch.cuda.mem_get_info(device)
+    if weights + cache_bytes > free:
+        raise PlacementError(
+            f"GPU memory: weights {weights / 2**30:.2f} GiB and cache {cache_bytes / 2**30:.2f} "
+            f"GiB are needed, {free / 2**30:.2f} GiB are free; lower max_model_len or max_num_seqs"
+        )
+
+
+def load_model(
+    model_path: str | Path, config: EngineConfig, progress: Progress | None = None
+) -> LoadedModel:
+    """Open, validate, load and warm up a model.
+
+    Args:
+        model_path: a GGUF file, or any shard of a set.
+        config: settings.
+        progress: hears stage names and fractions.
+
+    Raises:
+        ModelFileError: the file is missing, damaged or incomplete.
+        ConfigError: a setting does not suit the machine or the model.
+        PlacementError: it does not fit the memory.
+        CaptureError: a step cannot be compiled or captured.
+    """
+    device = resolve_device(config)
+    precision = resolve_precision(config, device)
+    if config.cpu_threads:
+        torch.set_num_threads(config.cpu_threads)
+    file = open_model(model_path, engram_path=config.engram_path)
+    tokenizer = Tokenizer.from_metadata(file.metadata, str(model_path))
+    runner = make_runner(file, config, precision, device, progress)
+    runner.prepare(progress)
+    return LoadedModel(Path(model_path).stem, runner, tokenizer, file)
+
+
+def make_runner(
+    file: ModelFile,
+    config: EngineConfig,
+    precision: Precision,
+    device: torch.device,
+    progress: Progress | None = None,
+) -> ModelRunner:
+    """Build the model of an opened file and fill it; `ModelRunner.prepare` is left to the caller.
+
+    Raises:
+        ModelFileError, ConfigError, PlacementError: as `load_model`.
+    """
+    model = file.config
+    with torch.inference_mode():
+        backbone = Backbone(model, precision, config.kv_fake_quant)
+        state = allocate_state(model, None, config, precision, device)
+        check_fits(backbone, 0, device)
+        fill_weights(backbone, file, backbone_names(model), device, str(file.path), progress)
+    engram = None
+    if model.engram is not None:
+        engram = (file.engram, EngramHasher(model.engram))
+    return ModelRunner(backbone, state, engram, config, precision, device)
