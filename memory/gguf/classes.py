@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
-from memory.gguf.header import TensorInfo
+from memory.gguf.tensors import TensorInfo
 
 # First match wins; names are those of all layouts.
 CLASSES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(

@@ -1,7 +1,6 @@
-"""Parse and check the header of one GGUF file: metadata and tensor directory.
+"""Read and check the header of one GGUF file: metadata and tensor directory.
 
-Every count and length is compared with the bytes that are left before anything is allocated, so a
-damaged or hostile file is refused at once. Tensor data is never touched.
+Tensor data is never touched.
 """
 
 from __future__ import annotations
@@ -9,202 +8,14 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
-
-import numpy as np
 
 from engine.errors import ModelFileError
 from memory.gguf import format as fmt
+from memory.gguf.cursor import Cursor, read_value
 from memory.gguf.format import quote
-
-U32 = struct.Struct("<I")
-U64 = struct.Struct("<Q")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TensorInfo:
-    """Where one tensor lies and how it is stored.
-
-    A tensor that a layout states as a product of two stored ones has them in `factors`; its own
-    `quant_type` is F32 then, and `path` and `offset` are those of the first factor.
-    """
-
-    name: str
-    """Tensor name."""
-    quant_type: str
-    """GGUF type name, such as "IQ2_XXS"."""
-    shape: tuple[int, ...]
-    """Logical shape, row-major: the last axis is contiguous (GGUF states the reverse)."""
-    path: str
-    """File that holds the data."""
-    file_index: int
-    """Number of that file in its shard set."""
-    offset: int
-    """Absolute byte offset in the file."""
-    num_bytes: int
-    """Bytes of the tensor's data."""
-    factors: tuple[TensorInfo, ...] = ()
-    """Stored tensors whose elementwise product this is; empty for a stored tensor."""
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one row (last axis)."""
-        return fmt.row_bytes(self.quant_type, self.shape[-1])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Header:
-    """Everything before the data of one GGUF file."""
-
-    path: str
-    """The file."""
-    file_size: int
-    """Its length in bytes."""
-    version: int
-    """GGUF version, 2 or 3."""
-    alignment: int
-    """Alignment of tensor offsets in bytes."""
-    data_offset: int
-    """Absolute byte offset of the data section."""
-    metadata: Mapping[str, object]
-    """Keys in file order; numeric arrays are numpy arrays, string arrays are lists."""
-    tensors: tuple[TensorInfo, ...]
-    """Tensors in file order."""
-
-
-class Cursor:
-    """A bounds-checked read position in the header bytes of `path`."""
-
-    def __init__(self, path: str, data: mmap.mmap, file_size: int) -> None:
-        self.path = path
-        self.data = data
-        self.file_size = file_size
-        self.position = 0
-        self.field = "header"
-        self.strings_left = fmt.MAX_STRINGS
-
-    def fail(self, problem: str) -> ModelFileError:
-        """Return the error for the field being read."""
-        return ModelFileError(self.path, self.field, problem)
-
-    @property
-    def left(self) -> int:
-        """Header bytes not yet read."""
-        return len(self.data) - self.position
-
-    def need(self, count: int, what: str) -> int:
-        """Check that `count` bytes are left, step over them and return where they begin."""
-        if count > self.left:
-            if len(self.data) < self.file_size and count <= self.file_size - self.position:
-                raise self.fail(f"header is longer than the limit of {fmt.MAX_HEADER_BYTES} bytes")
-            raise self.fail(
-                f"{what} needs {count} bytes at offset {self.position}, but the file ends at "
-                f"{self.file_size}; the file is truncated or damaged"
-            )
-        start = self.position
-        self.position += count
-        return start
-
-    def u32(self, what: str) -> int:
-        """Read an unsigned 32-bit integer."""
-        return int(U32.unpack_from(self.data, self.need(4, what))[0])
-
-    def u64(self, what: str) -> int:
-        """Read an unsigned 64-bit integer."""
-        return int(U64.unpack_from(self.data, self.need(8, what))[0])
-
-    def text(self, what: str, limit: int) -> str:
-        """Read a length-prefixed UTF-8 string of at most `limit` bytes."""
-        length = self.u64(f"length of {what}")
-        if length > limit:
-            raise self.fail(f"{what} has a length of {length} bytes; at most {limit} are allowed")
-        start = self.need(length, what)
-        try:
-            return self.data[start : start + length].decode("utf-8")
-        except UnicodeDecodeError:
-            raise self.fail(f"{what} is not valid UTF-8") from None
-
-    def texts(self, count: int) -> list[str]:
-        """Read `count` strings of an array; local variables keep a large vocabulary fast."""
-        if count > self.strings_left:
-            raise self.fail(
-                f"{count} strings; at most {fmt.MAX_STRINGS} are allowed in the metadata of a file"
-            )
-        self.strings_left -= count
-        data, end, position, unpack = self.data, len(self.data), self.position, U64.unpack_from
-        values: list[str] = []
-        try:
-            for _ in range(count):
-                if position + 8 > end:
-                    break
-                length = unpack(data, position)[0]
-                start = position + 8
-                position = start + length
-                if position > end or length > fmt.MAX_STRING_BYTES:
-                    break
-                values.append(data[start:position].decode("utf-8"))
-        except UnicodeDecodeError:
-            raise self.fail(f"string {len(values)} of the array is not valid UTF-8") from None
-        if len(values) < count:
-            raise self.fail(
-                f"string {len(values)} of {count} runs past the end of the header; the file is "
-                "truncated or damaged"
-            )
-        self.position = position
-        return values
-
-
-def read_value(cursor: Cursor, kind: int, depth: int = 0) -> object:
-    """Read one metadata value of type id `kind`."""
-    if kind == fmt.STRING:
-        return cursor.text("string value", fmt.MAX_STRING_BYTES)
-    if kind == fmt.ARRAY:
-        return read_array(cursor, depth + 1)
-    if kind not in fmt.SCALARS:
-        raise cursor.fail(f"unknown value type {kind}; known are 0 to 12")
-    dtype = fmt.SCALARS[kind]
-    start = cursor.need(dtype.itemsize, "value")
-    value = np.frombuffer(cursor.data[start : start + dtype.itemsize], dtype)[0].item()
-    if kind == fmt.BOOL:
-        if value > 1:
-            raise cursor.fail(f"a boolean is {value}; it must be 0 or 1")
-        return bool(value)
-    return value
-
-
-def read_array(cursor: Cursor, depth: int) -> object:
-    """Read an array: numpy for numbers, a list of strings, or a list of arrays."""
-    if depth > fmt.MAX_ARRAY_DEPTH:
-        raise cursor.fail(f"arrays are nested deeper than {fmt.MAX_ARRAY_DEPTH}")
-    kind = cursor.u32("array type")
-    count = cursor.u64("array length")
-    smallest = {fmt.STRING: 8, fmt.ARRAY: 12}.get(kind)
-    if smallest is None:
-        if kind not in fmt.SCALARS:
-            raise cursor.fail(f"unknown array element type {kind}; known are 0 to 12")
-        smallest = fmt.SCALARS[kind].itemsize
-    if count > cursor.left // smallest:
-        raise cursor.fail(
-            f"array of {count} elements does not fit the {cursor.left} bytes that are left; the "
-            "file is truncated or damaged"
-        )
-    if kind == fmt.STRING:
-        return cursor.texts(count)
-    if kind == fmt.ARRAY:
-        if count > fmt.MAX_NESTED_ARRAYS:
-            raise cursor.fail(f"array of {count} arrays; {fmt.MAX_NESTED_ARRAYS} are allowed")
-        return [read_array(cursor, depth + 1) for _ in range(count)]
-    dtype = fmt.SCALARS[kind]
-    start = cursor.need(count * dtype.itemsize, "array")
-    values = np.frombuffer(cursor.data[start : cursor.position], dtype)
-    if kind == fmt.BOOL:
-        if count and values.max() > 1:
-            raise cursor.fail("an array of booleans holds a byte that is neither 0 nor 1")
-        return values.view(np.bool_)
-    return values
+from memory.gguf.tensors import Header, TensorInfo, check_ranges
 
 
 def read_metadata(cursor: Cursor, count: int) -> dict[str, object]:
@@ -291,39 +102,6 @@ def read_tensors(
         for name, (quant_type, shape, offset, num_bytes) in entries.items()
     )
     return data_offset, tensors
-
-
-def check_ranges(header: Header) -> None:
-    """Check that the tensors' bytes are aligned, inside the file and do not overlap.
-
-    Raises:
-        ModelFileError: names the tensor (or both) and the offsets.
-    """
-    previous: TensorInfo | None = None
-    for info in sorted(header.tensors, key=lambda t: t.offset):
-        field = quote(info.name)
-        if (info.offset - header.data_offset) % header.alignment:
-            raise ModelFileError(
-                header.path,
-                field,
-                f"offset {info.offset - header.data_offset} is not a multiple of the alignment "
-                f"{header.alignment}",
-            )
-        if info.offset + info.num_bytes > header.file_size:
-            raise ModelFileError(
-                header.path,
-                field,
-                f"its data ends at byte {info.offset + info.num_bytes}, but the file has "
-                f"{header.file_size}; the file is truncated or damaged, download it again",
-            )
-        if previous is not None and info.offset < previous.offset + previous.num_bytes:
-            raise ModelFileError(
-                header.path,
-                field,
-                f"its data at byte {info.offset} overlaps {quote(previous.name)}, which ends at "
-                f"{previous.offset + previous.num_bytes}",
-            )
-        previous = info
 
 
 def check_start(cursor: Cursor) -> int:

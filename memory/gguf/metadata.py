@@ -14,10 +14,10 @@ from engine.errors import ModelFileError
 from engine.model_config import DraftConfig, ModelConfig
 from memory.gguf.engram_keys import read_engram_config
 from memory.gguf.format import quote
-from memory.gguf.header import TensorInfo
 from memory.gguf.keys import KeyReader
 from memory.gguf.layouts import DRAFT_ARCH, MODEL_ARCH, MappedModel
 from memory.gguf.roles import check_roles
+from memory.gguf.tensors import TensorInfo
 
 MAX_LAYERS = 1024
 MAX_WIDTH = 1 << 20

@@ -12,15 +12,7 @@ import torch
 from engine.errors import InternalError
 from engine.model_config import DraftConfig, ModelConfig
 from memory.gguf.classes import ClassTotal, class_totals
-from memory.gguf.header import TensorInfo
-from memory.gguf.layouts import (
-    DRAFT_ARCH,
-    TABLE,
-    TablePart,
-    check_architecture,
-    map_model,
-    require_table,
-)
+from memory.gguf.layouts import DRAFT_ARCH, check_architecture, map_model, require_table
 from memory.gguf.mapping import map_bytes
 from memory.gguf.metadata import read_draft_config, read_model_config
 from memory.gguf.requirements import (
@@ -30,6 +22,8 @@ from memory.gguf.requirements import (
     model_requirements,
 )
 from memory.gguf.split import TABLE_NAME, FileSet, read_file_set
+from memory.gguf.table import TABLE, TablePart
+from memory.gguf.tensors import TensorInfo
 
 try:
     from memory.gguf import blocks

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from engine.errors import ModelFileError
 from engine.model_config import BlockConfig, DraftConfig, ModelConfig
 from memory.gguf.format import quote
-from memory.gguf.header import TensorInfo
-from memory.gguf.layouts import TABLE, TablePart
+from memory.gguf.table import TABLE, TablePart
+from memory.gguf.tensors import TensorInfo
 
 SHOWN_NAMES = 12
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from engine.errors import ModelFileError
 from memory.gguf import format as fmt
 from memory.gguf.format import quote
-from memory.gguf.header import Header, TensorInfo, read_header
+from memory.gguf.header import read_header
+from memory.gguf.tensors import Header, TensorInfo
 
 SHARD_NAME = re.compile(r"(?P<prefix>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 ENGRAM_PATTERN = "DeepSeek-V4.1-Flash-Engram-*.gguf"
