@@ -11,6 +11,8 @@ import torch
 
 from engine.errors import InternalError
 from engine.model_config import DraftConfig, ModelConfig
+from memory.engram import EngramTable
+from memory.gguf import decoding as blocks
 from memory.gguf.classes import ClassTotal, class_totals
 from memory.gguf.layouts import DRAFT_ARCH, check_architecture, map_model, require_table
 from memory.gguf.mapping import map_bytes
@@ -24,21 +26,6 @@ from memory.gguf.requirements import (
 from memory.gguf.split import TABLE_NAME, FileSet, read_file_set
 from memory.gguf.table import TABLE, TablePart
 from memory.gguf.tensors import TensorInfo
-
-try:
-    from memory.gguf import blocks
-except ImportError:  # until the torch decoders land
-
-    class blocks:  # type: ignore[no-redef]
-        from memory.gguf.format import BLOCKS as SUPPORTED
-
-        @staticmethod
-        def dequantize(raw, quant_type, out_dtype=torch.float32):  # type: ignore
-            import gguf
-
-            a = gguf.quants.dequantize(raw.cpu().numpy(), gguf.GGMLQuantizationType[quant_type])
-            return torch.from_numpy(a.astype("float32")).to(raw.device, out_dtype)
-
 
 SUPPORTED = frozenset(blocks.SUPPORTED)
 PIECE_BYTES = 1 << 24
@@ -195,7 +182,28 @@ class ModelFile(TensorFile):
         check_table(model.path, self.config, self.table, SUPPORTED)
         if self.table and self.table[0].rows.name == TABLE:
             tensors[TABLE] = self.table[0].rows
+        self._engram: EngramTable | None = None
         super().__init__(files, model.metadata, tensors)
+
+    @property
+    def engram(self) -> EngramTable | None:
+        """The Engram table for reading rows, or None if the model has none; closed with the file.
+
+        Raises:
+            InternalError: the file is closed.
+            ModelFileError: the table's file cannot be opened any more.
+        """
+        if self._closed:
+            raise InternalError(f"{self.path}: the Engram table was asked for after close()")
+        if self._engram is None and self.table:
+            self._engram = EngramTable(self.table)
+        return self._engram
+
+    def close(self) -> None:
+        """Drop the maps and close the Engram table; tensors handed out before stay valid."""
+        super().close()
+        if self._engram is not None:
+            self._engram.close()
 
 
 class DraftFile(TensorFile):
