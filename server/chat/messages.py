@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from reprlib import repr as short_repr
 from typing import Any, Literal
 
 from engine.errors import RequestError
@@ -91,7 +92,8 @@ def _message(entry: Any, where: str) -> Message:
     role = _ROLES.get(entry["role"]) if isinstance(entry.get("role"), str) else None
     if role is None:
         raise _error(
-            f"{where}.role", f"is {entry.get('role')!r}; needed one of {', '.join(_ROLES)}"
+            f"{where}.role",
+            f"is {short_repr(entry.get('role'))}; needed one of {', '.join(_ROLES)}",
         )
     if entry.get("content") is None and role not in ("assistant", "tool"):
         raise _error(f"{where}.content", "is required and must be a string or a list of parts")
@@ -135,7 +137,7 @@ def _content(content: Any, where: str) -> tuple[str, str | None]:
             if field is not None:
                 thoughts.append(_part_text(part, field, f"{where}[{i}]"))
         elif isinstance(kind, str):
-            raise _error(f"{where}[{i}]", f"has type {kind!r}; this server is text-only")
+            raise _error(f"{where}[{i}]", f"has type {short_repr(kind)}; this server is text-only")
         else:
             raise _error(f"{where}[{i}]", "must be a text part with a type")
     return _PART_SEPARATOR.join(texts), _PART_SEPARATOR.join(thoughts) if thoughts else None

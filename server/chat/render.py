@@ -29,7 +29,13 @@ from server.chat.spans import (
     SpanBuilder,
 )
 from server.chat.thinking import Thinking, effort_line, resolve_thinking
-from server.chat.tools import ToolOptions, dump_json, resolve_tools, write_tools_block
+from server.chat.tools import (
+    ToolOptions,
+    dump_json,
+    forced_call_text,
+    resolve_tools,
+    write_tools_block,
+)
 
 _JOIN = "\n\n"
 
@@ -90,14 +96,6 @@ def initial_setup(thinking: Thinking, options: ToolOptions) -> ParserSetup:
         forced_name=options.forced_name,
         parallel=options.parallel,
     )
-
-
-def forced_call_text(forced_name: str | None) -> str:
-    """What opens a demanded call after the answer's start; for a named one up to its header."""
-    block = f"\n\n<{DSML} calls>\n"
-    if forced_name is None:
-        return block
-    return f'{block}<{DSML} invoke name="{forced_name}">\n'
 
 
 def _flag(body: Mapping[str, Any], name: str, default: bool) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from reprlib import repr as short_repr
 from typing import Any
 
 from engine.errors import RequestError
@@ -106,7 +107,7 @@ def _thinking_type(value: Any) -> bool | None:
     kind = value.get("type") if isinstance(value, Mapping) else value
     if not isinstance(kind, str) or kind not in _TYPES:
         raise RequestError(
-            f"thinking.type must be one of {', '.join(_TYPES)}; found {kind!r}",
+            f"thinking.type must be one of {', '.join(_TYPES)}; found {short_repr(kind)}",
             "thinking",
             "invalid_value",
         )
@@ -122,7 +123,7 @@ def _effort(value: Any) -> int | None:
         return value
     raise RequestError(
         f"reasoning_effort must be one of {', '.join(EFFORTS)} or an integer from 1 to 100; "
-        f"found {value!r}",
+        f"found {short_repr(value)}",
         "reasoning_effort",
         "invalid_value",
     )

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from reprlib import repr as short_repr
 from typing import Any, Literal
 
 from engine.errors import RequestError
@@ -92,7 +93,7 @@ def resolve_tools(body: Mapping[str, Any]) -> ToolOptions:
         tools = tuple(tool for tool in tools if tool.name == name)
         if not tools:
             raise RequestError(
-                f"{choice_param} names {name!r}, which is not declared in {param}",
+                f"{choice_param} names {short_repr(name)}, which is not declared in {param}",
                 choice_param,
                 "invalid_value",
             )
@@ -114,6 +115,14 @@ def write_tools_block(out: SpanBuilder, tools: tuple[Tool, ...]) -> None:
     )
     out.plain("\n".join(lines))
     out.fixed(_BLOCK_TAIL)
+
+
+def forced_call_text(forced_name: str | None) -> str:
+    """What opens a demanded call after the answer's start; for a named one up to its header."""
+    block = f"\n\n<{DSML} calls>\n"
+    if forced_name is None:
+        return block
+    return f'{block}<{DSML} invoke name="{forced_name}">\n'
 
 
 def join_namespace(name: str, namespace: Any) -> str:
@@ -147,7 +156,7 @@ def _tools(declared: Any, param: str) -> tuple[Tool, ...]:
     for name in names:
         if names.count(name) > 1:
             raise RequestError(
-                f"{param}: the name {name!r} is used twice; names must be unique",
+                f"{param}: the name {short_repr(name)} is used twice; names must be unique",
                 param,
                 "invalid_value",
             )
@@ -161,7 +170,7 @@ def _tool(entry: Any, where: str, param: str) -> Tool:
     if not isinstance(entry, Mapping):
         raise fail(" must be an object")
     if entry.get("type", "function") != "function":
-        raise fail(f".type is {entry.get('type')!r}; only function tools are supported")
+        raise fail(f".type is {short_repr(entry.get('type'))}; only function tools are supported")
     function = entry.get("function")
     if not isinstance(function, Mapping):
         raise fail(".function must be an object")
@@ -170,7 +179,7 @@ def _tool(entry: Any, where: str, param: str) -> Tool:
         name = join_namespace(name, function.get("namespace", entry.get("namespace")))
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise fail(
-            f".function.name is {name!r}; needed 1 to 64 characters of letters, digits and _.:/-"
+            f".function.name is {short_repr(name)}; needed 1 to 64 characters of letters, digits and _.:/-"
         )
     description = function.get("description")
     if description is not None and not isinstance(description, str):

@@ -5,8 +5,8 @@ A field that is null counts as absent, and an unknown field is ignored.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
+from reprlib import repr as short_repr
 from typing import Any
 
 from engine.errors import RequestError
@@ -20,15 +20,16 @@ _NUMBERS: Mapping[str, tuple[float, float]] = {
     "presence_penalty": (-2.0, 2.0),
     "frequency_penalty": (-2.0, 2.0),
 }
-_INTEGERS: Mapping[str, tuple[int, int]] = {
-    "max_tokens": (1, 2**63 - 1),
-    "max_completion_tokens": (1, 2**63 - 1),
-    "n": (1, 128),
-    "top_k": (-1, 2**31 - 1),
-    "min_tokens": (0, 2**31 - 1),
+_INTEGERS: Mapping[str, tuple[int, int | None]] = {
+    "max_tokens": (1, None),
+    "max_completion_tokens": (1, None),
+    "n": (1, None),
+    "top_k": (-1, None),
+    "min_tokens": (0, None),
     "seed": (-(2**63), 2**64 - 1),
     "top_logprobs": (0, MAX_TOP_LOGPROBS),
 }
+"""Lowest and highest value; None means no upper limit."""
 _BOOLEANS = ("stream", "ignore_eos", "logprobs")
 _UNSUPPORTED = ("audio", "web_search_options")
 
@@ -49,7 +50,7 @@ def validate_request(body: Mapping[str, Any]) -> None:
     if top_p is not None and not 0.0 < top_p <= 1.0:
         raise _error("top_p", "must be above 0 and at most 1")
     penalty = _number(body, "repetition_penalty")
-    if penalty is not None and penalty <= 0.0:
+    if penalty is not None and not 0.0 < penalty < float("inf"):
         raise _error("repetition_penalty", "must be above 0")
     for name, (lowest, highest) in _INTEGERS.items():
         _integer(body, name, lowest, highest)
@@ -101,19 +102,20 @@ def _number(body: Mapping[str, Any], name: str) -> float | None:
     value = body.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise _error(name, "must be a finite number")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+        raise _error(name, "must be a number")
     return value
 
 
-def _integer(body: Mapping[str, Any], name: str, low: int, high: int) -> None:
+def _integer(body: Mapping[str, Any], name: str, low: int, high: int | None) -> None:
     value = body.get(name)
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int):
         raise _error(name, "must be an integer")
-    if not low <= value <= high:
-        raise _error(name, f"must be between {low} and {high}")
+    if value < low or (high is not None and value > high):
+        limits = f"at least {low}" if high is None else f"between {low} and {high}"
+        raise _error(name, f"must be {limits}")
 
 
 def _stop_token_ids(body: Mapping[str, Any]) -> None:
@@ -134,7 +136,7 @@ def _logit_bias(body: Mapping[str, Any]) -> None:
         raise _error("logit_bias", "must map token ids to numbers")
     for token, bias in value.items():
         if not (isinstance(token, str) and token.isascii() and token.isdigit()):
-            raise _error("logit_bias", f"has the key {token!r}, which is no token id")
+            raise _error("logit_bias", f"has the key {short_repr(token)}, which is no token id")
         if isinstance(bias, bool) or not isinstance(bias, (int, float)) or not -100 <= bias <= 100:
             raise _error("logit_bias", f"of token {token} must be between -100 and 100")
 
