@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from engine.errors import ModelFileError
 from memory.gguf.format import quote
+
+
+class MissingKeysError(ModelFileError):
+    """Required metadata keys are missing.
+
+    Attributes:
+        keys: their full names.
+    """
+
+    def __init__(self, path: str, keys: Sequence[str]) -> None:
+        self.keys = tuple(keys)
+        noun = "key" if len(keys) == 1 else f"{len(keys)} keys"
+        super().__init__(path, keys[0], f"missing metadata {noun}: {', '.join(keys)}")
 
 
 class KeyReader:
@@ -53,14 +66,10 @@ class KeyReader:
         """Raise one error that names all required keys that were missing.
 
         Raises:
-            ModelFileError: any key was missing.
+            MissingKeysError: any key was missing.
         """
         if self.missing:
-            count = len(self.missing)
-            noun = "key" if count == 1 else f"{count} keys"
-            raise ModelFileError(
-                self.path, self.missing[0], f"missing metadata {noun}: {', '.join(self.missing)}"
-            )
+            raise MissingKeysError(self.path, self.missing)
 
     def integer(self, key: str, low: int, high: int, default: int | None = None) -> int:
         """Return an integer in [low, high]; of an array of equal numbers, that number."""
