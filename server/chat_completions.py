@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from server import chat
 from server.body import read_json
+from server.chat.events import ContentDelta
 from server.chat_reply import (
     ChatEnvelope,
     chunk_choice,
@@ -114,7 +114,7 @@ class ChatAnswer:
         async def emit(piece: ChatPiece) -> None:
             unsent.extend(piece.logprobs)
             for delta in merge_deltas(piece.deltas):
-                is_answer = isinstance(delta, chat.ContentDelta)
+                is_answer = isinstance(delta, ContentDelta)
                 await send(delta_json(delta), logprobs=list(unsent) if is_answer else None)
                 if is_answer:
                     unsent.clear()

@@ -9,7 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from server import chat
+from server.chat.events import (
+    ChatReply,
+    ContentDelta,
+    Delta,
+    ReasoningDelta,
+    ToolCallArguments,
+)
 from server.usage import Usage
 from server.version import fingerprint
 
@@ -71,33 +77,33 @@ def role_delta(thinking: bool) -> dict[str, Any]:
     return {**delta, "reasoning_content": ""} if thinking else delta
 
 
-def delta_json(delta: chat.Delta) -> dict[str, Any]:
+def delta_json(delta: Delta) -> dict[str, Any]:
     """Return the `delta` of a piece; reasoning goes out under both names that clients read."""
-    if isinstance(delta, chat.ReasoningDelta):
+    if isinstance(delta, ReasoningDelta):
         return {"reasoning_content": delta.text, "reasoning": delta.text}
-    if isinstance(delta, chat.ContentDelta):
+    if isinstance(delta, ContentDelta):
         return {"content": delta.text}
-    if isinstance(delta, chat.ToolCallArguments):
+    if isinstance(delta, ToolCallArguments):
         return {"tool_calls": [{"index": delta.index, "function": {"arguments": delta.text}}]}
     call = _call_json(delta.id, delta.name, "", delta.namespace)
     return {"tool_calls": [{"index": delta.index, **call}]}
 
 
-def merge_deltas(deltas: Sequence[chat.Delta]) -> list[chat.Delta]:
+def merge_deltas(deltas: Sequence[Delta]) -> list[Delta]:
     """Join neighbouring pieces of the same kind, so that each chunk carries as much as there is."""
-    merged: list[chat.Delta] = []
+    merged: list[Delta] = []
     for delta in deltas:
         last = merged[-1] if merged else None
-        if isinstance(delta, chat.ReasoningDelta) and isinstance(last, chat.ReasoningDelta):
-            merged[-1] = chat.ReasoningDelta(last.text + delta.text)
-        elif isinstance(delta, chat.ContentDelta) and isinstance(last, chat.ContentDelta):
-            merged[-1] = chat.ContentDelta(last.text + delta.text)
+        if isinstance(delta, ReasoningDelta) and isinstance(last, ReasoningDelta):
+            merged[-1] = ReasoningDelta(last.text + delta.text)
+        elif isinstance(delta, ContentDelta) and isinstance(last, ContentDelta):
+            merged[-1] = ContentDelta(last.text + delta.text)
         elif (
-            isinstance(delta, chat.ToolCallArguments)
-            and isinstance(last, chat.ToolCallArguments)
+            isinstance(delta, ToolCallArguments)
+            and isinstance(last, ToolCallArguments)
             and delta.index == last.index
         ):
-            merged[-1] = chat.ToolCallArguments(last.index, last.text + delta.text)
+            merged[-1] = ToolCallArguments(last.index, last.text + delta.text)
         else:
             merged.append(delta)
     return merged
@@ -105,7 +111,7 @@ def merge_deltas(deltas: Sequence[chat.Delta]) -> list[chat.Delta]:
 
 def message_choice(
     index: int,
-    reply: chat.ChatReply,
+    reply: ChatReply,
     finish_reason: str,
     *,
     thinking: bool,

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.request import MAX_LOGPROBS
-from server import chat
+from server.chat.events import RenderedPrompt
+from server.chat.render import render
+from server.chat.spans import prompt_ids
+from server.chat.validate import stop_strings, validate_request
 from server.choices import Choice
 from server.completion_request import StreamOptions, read_stream_options
 from server.fields import read_bool, read_int, read_mapping, wrong
@@ -31,7 +34,7 @@ EFFORT_MAX = 100
 class ChatRequest:
     """A checked request."""
 
-    prompt: chat.RenderedPrompt
+    prompt: RenderedPrompt
     choices: list[Choice]
     stops: tuple[str, ...]
     with_logprobs: bool
@@ -47,21 +50,21 @@ def read_chat(body: Mapping[str, Any], engine: Engine) -> ChatRequest:
     Raises:
         RequestError: a field is wrong or unsupported, or the prompt does not fit; names the field.
     """
-    chat.validate_request(body)
+    validate_request(body)
     asked = _read_max_tokens(body)
     logprobs = _read_logprobs(body)
     count = read_choice_count(body)
     stream = read_bool(body, "stream")
     stream_options = read_stream_options(body)
     try:
-        prompt = chat.render(body)
+        prompt = render(body)
     except RecursionError:
         raise wrong("messages", "or tools are nested too deeply") from None
-    prompt_ids = chat.prompt_ids(prompt, engine.tokenizer)
+    token_ids = prompt_ids(prompt, engine.tokenizer)
     max_tokens = fit_max_tokens(
         asked,
         default_max_tokens(prompt),
-        len(prompt_ids),
+        len(token_ids),
         engine.max_model_len,
         param="messages",
     )
@@ -70,8 +73,8 @@ def read_chat(body: Mapping[str, Any], engine: Engine) -> ChatRequest:
     )
     return ChatRequest(
         prompt=prompt,
-        choices=[Choice(i, prompt_ids, for_choice(params, i)) for i in range(count)],
-        stops=chat.stop_strings(body),
+        choices=[Choice(i, token_ids, for_choice(params, i)) for i in range(count)],
+        stops=stop_strings(body),
         with_logprobs=logprobs is not None,
         strip_fence=_wants_json(body),
         stream=stream,
@@ -79,7 +82,7 @@ def read_chat(body: Mapping[str, Any], engine: Engine) -> ChatRequest:
     )
 
 
-def default_max_tokens(prompt: chat.RenderedPrompt) -> int:
+def default_max_tokens(prompt: RenderedPrompt) -> int:
     """Return the token limit of a request that sets none, as DeepSeek's own service has it."""
     if not prompt.thinking:
         return MAX_TOKENS_ANSWER

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from engine.request import FinishEvent, PromptEvent, TokenLogprobs, TokensEvent
 from engine.tokenizer import THINK_CLOSE
-from server import chat
 from server.answer_logprobs import AnswerLogprobs
 from server.bridge import Generation
+from server.chat.events import ChatReply, ContentDelta, Delta, Span
+from server.chat.parse import ChatParser, marker_ids
 from server.chat_request import ChatRequest
 from server.choices import Choice, ChoiceRunner
 from server.logprobs import chat_entry
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 class ChatPiece:
     """Deltas that arrived together and the logprobs of answer tokens completed by them."""
 
-    deltas: list[chat.Delta]
+    deltas: list[Delta]
     logprobs: list[dict[str, Any]]
 
 
@@ -46,7 +47,7 @@ class ChatTurn:
         tokenizer: the model's.
         wanted: the request.
         choice: which of its choices.
-        usage: counts of the whole request, added to.
+        usage: counts of the whole request, added to; text that was forced counts as generated.
         emit: gets every piece in order.
     """
 
@@ -62,14 +63,15 @@ class ChatTurn:
         self._choice = choice
         self._usage = usage
         self._emit = emit
-        self._parser = chat.ChatParser(
-            wanted.prompt.setup, stop=wanted.stops, markers=chat.marker_ids(tokenizer)
+        self._parser = ChatParser(
+            wanted.prompt.setup, stop=wanted.stops, markers=marker_ids(tokenizer)
         )
         self._text = tokenizer.stream()
         self._answer = AnswerLogprobs() if wanted.with_logprobs else None
         self._think_close = tokenizer.special_id(THINK_CLOSE)
         self._reasoning = wanted.prompt.setup.start == "reasoning"
         self._generated: list[int] = []
+        self._forced: tuple[Span, ...] | None = None
         self._prompt_counted = choice.index != 0
 
     async def run(self, runner: ChoiceRunner) -> str:
@@ -82,10 +84,10 @@ class ChatTurn:
         while True:
             async with runner.generation(choice) as generation:
                 reason = await self._consume(generation)
-            forced = self._parser.take_forced() if reason == "forced" else None
-            if not forced:
+            if self._forced is None:
                 break
-            await self._append(self._tokenizer.encode_spans(forced))
+            self._append(self._tokenizer.encode_spans(self._forced))
+            self._forced = None
             left = self._choice.params.max_tokens - len(self._generated)
             if left < 1:
                 reason = "length"
@@ -94,7 +96,7 @@ class ChatTurn:
         return await self._finish(reason)
 
     @property
-    def reply(self) -> chat.ChatReply:
+    def reply(self) -> ChatReply:
         """The whole message, once `run` has returned."""
         return self._parser.reply()
 
@@ -119,6 +121,9 @@ class ChatTurn:
                     reason = self._take_tokens(event, piece)
                 elif isinstance(event, FinishEvent):
                     reason = event.reason
+                    if reason == "stop":
+                        self._add(self._parser.feed(self._text.flush()), piece)
+                        self._forced = self._parser.take_forced(at_stop=True)
                 if reason:
                     break
             if piece.deltas or piece.logprobs:
@@ -133,7 +138,8 @@ class ChatTurn:
             self._take_token(token, logprobs, piece)
             if self._parser.done:
                 return "stop"
-            if self._parser.wants_forced:
+            self._forced = self._parser.take_forced()
+            if self._forced is not None:
                 return "forced"
         return ""
 
@@ -149,20 +155,21 @@ class ChatTurn:
             self._answer.add_token(text, chat_entry(self._tokenizer, token, logprobs))
         self._add(self._parser.feed_token(token, text), piece)
 
-    def _add(self, deltas: list[chat.Delta], piece: ChatPiece) -> None:
+    def _add(self, deltas: list[Delta], piece: ChatPiece) -> None:
         piece.deltas += deltas
         if self._answer is not None:
             for delta in deltas:
-                if isinstance(delta, chat.ContentDelta):
+                if isinstance(delta, ContentDelta):
                     piece.logprobs += self._answer.add_content(delta.text)
 
-    async def _append(self, token_ids: list[int]) -> None:
-        """Take tokens as if the model had generated them."""
-        piece = ChatPiece([], [])
-        for token in token_ids:
-            self._take_token(token, None, piece)
-        if piece.deltas:
-            await self._emit(piece)
+    def _append(self, forced_ids: list[int]) -> None:
+        """Take tokens that the server chose, behind which the parser stands already."""
+        while self._generated and self._generated[-1] in self._tokenizer.stop_ids:
+            self._generated.pop()
+        self._generated += forced_ids
+        self._usage.completion_tokens += len(forced_ids)
+        self._reasoning = False
+        self._text = self._tokenizer.stream()
 
     async def _finish(self, reason: str) -> str:
         """Hand out what the parser still held and return the finish reason of the choice."""

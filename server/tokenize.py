@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from server import chat
 from server.body import read_json
+from server.chat.render import render
+from server.chat.spans import prompt_ids
 from server.completion_request import encode_prompt
 from server.fields import read_bool, read_text, read_token_ids, wrong
 from server.state import STATE
@@ -48,7 +49,7 @@ def tokenize(body: Mapping[str, Any], tokenizer: Tokenizer, max_model_len: int) 
     content = read_text(body, "content")
     prompt = read_text(body, "prompt")
     if body.get("messages") is not None:
-        token_ids = chat.prompt_ids(chat.render(body), tokenizer)
+        token_ids = prompt_ids(render(body), tokenizer)
     elif prompt is not None:
         token_ids = _encode(prompt, tokenizer, read_bool(body, "add_special_tokens", True))
     elif content is not None:
