@@ -28,7 +28,6 @@ from server.chat.events import (
 from server.chat.files import parse_file, render_file
 from server.chat.parse import ChatParser, marker_ids
 from server.chat.render import render
-from server.chat.response_format import strip_code_fence
 from server.chat.spans import prompt_ids
 from server.chat.validate import stop_strings, validate_request
 
@@ -52,6 +51,5 @@ __all__ = [
     "render",
     "render_file",
     "stop_strings",
-    "strip_code_fence",
     "validate_request",
 ]

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 
+from engine.stop import StopMatcher
 from engine.tokenizer import Tokenizer, replace_surrogates
 from server.chat.call_parser import CallParser, State, new_call_id
 from server.chat.events import (
@@ -32,8 +33,8 @@ from server.chat.events import (
     ToolCallStart,
 )
 from server.chat.markup import BY_ID, IN_TEXT, UNDECIDED, Kind, Tag, TagMatcher, Undecided
+from server.chat.newlines import NewlineHolder
 from server.chat.spans import DSML, THINK_CLOSE, THINK_OPEN, SpanBuilder
-from server.chat.text_filters import NewlineHolder, StopFilter
 from server.chat.tools import forced_call_text
 
 MAX_BARE_CALL = 64 * 1024
@@ -89,7 +90,7 @@ class ChatParser:
         self._setup = setup
         self._names = frozenset(tool.name for tool in setup.tools)
         self._calls = CallParser(self._dialect, setup.tools, setup.parallel, self._emit, call_id)
-        self._stop = StopFilter(stop)
+        self._stop = StopMatcher(stop)
         self._buffer = ""
         self._closing_from = 0
         self._deltas: list[Delta] = []
@@ -123,7 +124,7 @@ class ChatParser:
     @property
     def matched_stop(self) -> str | None:
         """The stop string that ended the reply, or None."""
-        return self._stop.matched
+        return self._stop.hit
 
     @property
     def malformed_calls(self) -> int:
@@ -214,7 +215,7 @@ class ChatParser:
             self._scan_text(final=True)
         if self._in_text():
             self._text(self._newlines.release())
-            self._emit_content(self._stop.release())
+            self._emit_content(self._stop.flush())
         if self._channel is Channel.CALLS:
             self._calls.finish(self._calls.consume(self._buffer), by_model)
         self._channel = Channel.DONE
@@ -335,7 +336,7 @@ class ChatParser:
     def _enter_calls(self, name: str | None) -> None:
         self._newlines.drop()
         if self._channel is Channel.ANSWER:
-            self._emit_content(self._stop.release())
+            self._emit_content(self._stop.flush())
         self._channel = Channel.CALLS
         if name is not None:
             self._calls.start_call(name)
@@ -350,8 +351,9 @@ class ChatParser:
             self._reasoning.append(text)
             self._emit(ReasoningDelta(text))
             return
-        self._emit_content(self._stop.push(text))
-        if self._stop.matched is not None:
+        certain, hit = self._stop.feed(text)
+        self._emit_content(certain)
+        if hit is not None:
             self._channel = Channel.DONE
 
     def _emit_content(self, text: str) -> None:

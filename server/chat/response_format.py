@@ -1,8 +1,7 @@
-"""`response_format`: the prompt section that asks for JSON, and the fence around a reply."""
+"""`response_format`: the prompt section that asks for JSON."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +9,6 @@ from engine.errors import RequestError
 from server.chat.tools import dump_json
 
 _HEAD = "## Response Format:\n\nYou MUST strictly adhere to the following schema to reply:\n"
-_FENCED = re.compile(r"\s*```(?:json)?[ \t]*\n(.*?)\n?[ \t]*```\s*", re.DOTALL)
 
 
 def format_section(body: Mapping[str, Any]) -> str | None:
@@ -34,15 +32,6 @@ def format_section(body: Mapping[str, Any]) -> str | None:
             raise _error("response_format.json_schema.schema must be an object")
         return _HEAD + dump_json(schema)
     raise _error("response_format.type must be text, json_object or json_schema")
-
-
-def strip_code_fence(content: str) -> str:
-    """Content of a reply without one code fence around it; other text is returned as it is.
-
-    For whole replies that were asked to be JSON; a stream cannot be changed afterwards.
-    """
-    match = _FENCED.fullmatch(content)
-    return match.group(1) if match else content
 
 
 def _error(problem: str) -> RequestError:

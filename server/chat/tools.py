@@ -179,7 +179,8 @@ def _tool(entry: Any, where: str, param: str) -> Tool:
         name = join_namespace(name, function.get("namespace", entry.get("namespace")))
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise fail(
-            f".function.name is {short_repr(name)}; needed 1 to 64 characters of letters, digits and _.:/-"
+            f".function.name is {short_repr(name)}; "
+            "needed 1 to 64 characters of letters, digits and _.:/-"
         )
     description = function.get("description")
     if description is not None and not isinstance(description, str):
