@@ -128,7 +128,8 @@ class CallParser:
             by_model: the model ended it; False if it was cut.
         """
         if self.state is State.VALUE:
-            self._add_to_value(rest)
+            if not rest.startswith(f"</{self._dialect.dsml}"):
+                self._add_to_value(rest)
             if self._held_value:
                 self._arguments(self._take_held())
             self.cut_values += by_model

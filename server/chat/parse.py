@@ -149,15 +149,14 @@ class ChatParser:
         """The generation ended; returns the last deltas and the finish reason for the client.
 
         Args:
-            engine_finish: "stop" if the model ended its turn, "length", "abort" or "error"; what
-                the engine says no longer matters once `done` is true.
+            engine_finish: "stop" if the model ended its turn or the caller ended the generation
+                because of `done`; "length", "abort" or "error" if it was cut.
         """
         if self._finish_reason is None:
             by_model = engine_finish == "stop"
-            complete = self.done
-            if not complete:
+            if not self.done:
                 self._close(by_model)
-            if complete or by_model:
+            if by_model or self.matched_stop is not None:
                 self._finish_reason = "tool_calls" if self._calls.count else "stop"
             else:
                 self._finish_reason = engine_finish
