@@ -82,7 +82,7 @@ def test_no_traces_of_a_machine() -> None:
 def test_traces_are_caught() -> None:
     path = "/".join(["", "home", "me", "x"])
     host = ".".join(["https://download", "pytorch", "org"])
-    assert machine_traces("a.py", f"open({path!r})") == ["a.py: /home/me/"]
+    assert machine_traces("a.py", f"open({path!r})") == [f"a.py: {path[:-1]}"]
     assert len(machine_traces("constraints.txt", f"--index-url {host}/whl")) == 1
     assert len(machine_traces("a.md", "/".join(["", "tmp", "x"]))) == 1
     assert machine_traces("a.py", "tests/home/x and network/work/y") == []
