@@ -32,27 +32,39 @@ async def read_json(request: web.Request) -> dict[str, Any]:
 
 
 def parse_json(raw: bytes) -> dict[str, Any]:
-    """Parse a JSON object; lone surrogates in its texts become U+FFFD.
+    """Parse a JSON object.
 
     Raises:
         RequestError: not UTF-8, not JSON, or not an object.
     """
-    try:
-        value = json.loads(raw.decode("utf-8-sig"), parse_constant=_refuse_constant)
-        if _SURROGATE_ESCAPE.search(raw):
-            value = _without_surrogates(value)
-    except UnicodeDecodeError as problem:
-        raise RequestError(f"The body is not UTF-8 (byte {problem.start}).") from None
-    except json.JSONDecodeError as problem:
-        where = f"line {problem.lineno} column {problem.colno}"
-        raise RequestError(f"The body is not valid JSON: {problem.msg} ({where}).") from None
-    except RecursionError:
-        raise RequestError("The body is nested too deeply.") from None
-    except ValueError as problem:  # a number with more digits than Python converts
-        raise RequestError(f"The body is not valid JSON: {problem}") from None
+    value = parse_json_value(raw, "The body")
     if not isinstance(value, dict):
         raise RequestError("The body must be a JSON object.")
     return value
+
+
+def parse_json_value(raw: bytes, source: str) -> Any:
+    """Parse any JSON value; lone surrogates in its texts become U+FFFD.
+
+    Args:
+        raw: UTF-8 text, with or without a byte order mark.
+        source: what it is, for the complaint.
+
+    Raises:
+        RequestError: not UTF-8 or not JSON.
+    """
+    try:
+        value = json.loads(raw.decode("utf-8-sig"), parse_constant=_refuse_constant)
+        return _without_surrogates(value) if _SURROGATE_ESCAPE.search(raw) else value
+    except UnicodeDecodeError as problem:
+        raise RequestError(f"{source} is not UTF-8 (byte {problem.start}).") from None
+    except json.JSONDecodeError as problem:
+        where = f"line {problem.lineno} column {problem.colno}"
+        raise RequestError(f"{source} is not valid JSON: {problem.msg} ({where}).") from None
+    except RecursionError:
+        raise RequestError(f"{source} is nested too deeply.") from None
+    except ValueError as problem:  # a number with more digits than Python converts
+        raise RequestError(f"{source} is not valid JSON: {problem}") from None
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from server.body import read_json
-from server.chat.events import ContentDelta
+from server.chat import ContentDelta
 from server.chat_reply import (
     ChatEnvelope,
     chunk_choice,

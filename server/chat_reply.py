@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from server.chat.events import (
+from server.chat import (
     ChatReply,
     ContentDelta,
     Delta,

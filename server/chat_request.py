@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.request import MAX_LOGPROBS
-from server.chat.events import RenderedPrompt
-from server.chat.render import render
-from server.chat.spans import prompt_ids
-from server.chat.validate import stop_strings, validate_request
+from server.chat import RenderedPrompt, prompt_ids, render, stop_strings, validate_request
 from server.choices import Choice
 from server.completion_request import StreamOptions, read_stream_options
 from server.fields import read_bool, read_int, read_mapping, wrong

@@ -18,8 +18,7 @@ from engine.request import FinishEvent, PromptEvent, TokenLogprobs, TokensEvent
 from engine.tokenizer import THINK_CLOSE
 from server.answer_logprobs import AnswerLogprobs
 from server.bridge import Generation
-from server.chat.events import ChatReply, ContentDelta, Delta, Span
-from server.chat.parse import ChatParser, marker_ids
+from server.chat import ChatParser, ChatReply, ContentDelta, Delta, Span, marker_ids
 from server.chat_request import ChatRequest
 from server.choices import Choice, ChoiceRunner
 from server.logprobs import chat_entry

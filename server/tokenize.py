@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from server.body import read_json
-from server.chat.render import render
-from server.chat.spans import prompt_ids
+from server.chat import prompt_ids, render
 from server.completion_request import encode_prompt
 from server.fields import read_bool, read_text, read_token_ids, wrong
 from server.state import STATE
