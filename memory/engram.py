@@ -27,6 +27,8 @@ DECODE_ROWS = 1 << 14
 """Rows decoded at a time; bounds what decoding needs beyond the result."""
 FP8_GROUP = 32
 """Columns per E8M0 scale in tables of FP8 bytes."""
+E8M0 = torch.from_numpy(np.append(np.ldexp(np.float32(1), np.arange(-127, 128)), np.float32("nan")))
+"""Value of each E8M0 byte, float32 [256]."""
 
 
 class RowReader:
@@ -99,13 +101,13 @@ def decode_fp8_rows(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
 
     Args:
         codes: uint8 [rows, columns], E4M3 (finite, NaN variant).
-        scales: uint8 [rows, columns / 32], E8M0: 2 ** (byte - 127).
+        scales: uint8 [rows, columns / 32], E8M0: 2 ** (byte - 127), 255 is NaN.
 
     Returns:
         float32 [rows, columns], exact.
     """
     values = codes.contiguous().view(torch.float8_e4m3fn).float()
-    powers = torch.ldexp(torch.ones(()), scales.int() - 127)
+    powers = E8M0[scales.long()]
     return (values.view(len(codes), -1, FP8_GROUP) * powers[:, :, None]).view(codes.shape)
 
 

@@ -88,9 +88,10 @@ class TinyFile:
         return self
 
     def rename(self, old: str, new: str) -> TinyFile:
+        """Store a tensor under another name; `values` knows it under both."""
         self.tensors = {new if n == old else n: t for n, t in self.tensors.items()}
         if old in self.values:
-            self.values[new] = self.values.pop(old)
+            self.values[new] = self.values[old]
         return self
 
     def remove(self, *names: str) -> TinyFile:
