@@ -45,21 +45,6 @@ class ParserSetup:
     """Whether more than one call may be made."""
 
 
-@dataclass(frozen=True)
-class HistoryTurn:
-    """One finished assistant turn of the history and where it stands in the prompt."""
-
-    start: int
-    """Index of the first span after the assistant marker."""
-    stop: int
-    """Index of the span of the end-of-sentence marker."""
-    reasoning: str | None
-    """Reasoning as the client sent it, None if it sent none."""
-    content: str
-    calls: tuple[tuple[str, str, Any], ...]
-    """(id, name, arguments) of every call; arguments parsed if they were a JSON object."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class RenderedPrompt:
     """A chat request as the model sees it."""
@@ -72,8 +57,6 @@ class RenderedPrompt:
     """Input of the parser for the text generated after this prompt."""
     effort: int
     """Reasoning effort 1..100 written into the prompt; 0 without thinking."""
-    turns: tuple[HistoryTurn, ...] = ()
-    """Finished assistant turns, in order."""
 
     @property
     def text(self) -> str:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.errors import RequestError
-from server.chat.events import HistoryTurn, ParserSetup, RenderedPrompt
+from server.chat.events import ParserSetup, RenderedPrompt
 from server.chat.messages import Call, Message, read_messages
 from server.chat.response_format import format_section
 from server.chat.spans import (
@@ -69,7 +69,7 @@ def render(
     out = SpanBuilder()
     out.special(BOS)
     rest = _write_system(out, messages, thinking, options, section)
-    turns = _write_turns(out, rest, thinking, bool(options.tools), keep_last_open=continued)
+    _write_turns(out, rest, thinking, bool(options.tools), keep_last_open=continued)
     setup = initial_setup(thinking, options)
     if continued:
         setup = _write_continuation(out, messages[-1], thinking, setup)
@@ -83,7 +83,6 @@ def render(
         thinking=thinking.enabled,
         setup=setup,
         effort=thinking.effort,
-        turns=tuple(turns),
     )
 
 
@@ -155,8 +154,8 @@ def _write_turns(
     thinking: Thinking,
     has_tools: bool,
     keep_last_open: bool,
-) -> list[HistoryTurn]:
-    """Write all turns (but a final one that is continued) and list the finished assistant ones."""
+) -> None:
+    """Write all turns but a final one that is continued."""
     if keep_last_open:
         messages = messages[:-1]
     # Without tools the model is trained on prompts that drop reasoning older than the last text of
@@ -164,7 +163,6 @@ def _write_turns(
     last_user = max(
         (i for i, message in enumerate(messages) if message.role in ("user", "system")), default=-1
     )
-    turns: list[HistoryTurn] = []
     call_order: dict[str, int] = {}
     i = 0
     while i < len(messages):
@@ -178,14 +176,13 @@ def _write_turns(
             continue
         if message.role == "assistant":
             show = thinking.enabled and (has_tools or i > last_user)
-            turns.append(_write_assistant_turn(out, message, show))
+            _write_assistant_turn(out, message, show)
             if message.calls:
                 call_order = {call.id: n for n, call in enumerate(message.calls) if call.id}
         else:
             out.special(SYSTEM if message.role == "system" else LATEST_REMINDER)
             out.plain(message.content)
         i += 1
-    return turns
 
 
 def _write_user_turn(
@@ -208,9 +205,8 @@ def _write_user_turn(
     out.plain(_JOIN.join(blocks))
 
 
-def _write_assistant_turn(out: SpanBuilder, message: Message, show_reasoning: bool) -> HistoryTurn:
+def _write_assistant_turn(out: SpanBuilder, message: Message, show_reasoning: bool) -> None:
     out.special(ASSISTANT)
-    start = out.position()
     if show_reasoning:
         out.special(THINK_OPEN)
         out.plain(message.reasoning or "")
@@ -221,10 +217,7 @@ def _write_assistant_turn(out: SpanBuilder, message: Message, show_reasoning: bo
         for call in message.calls:
             _write_call(out, call)
         out.fixed(f"\n</{DSML} calls>")
-    stop = out.position()
     out.special(EOS)
-    calls = tuple((call.id, call.name, call.arguments) for call in message.calls)
-    return HistoryTurn(start, stop, message.reasoning, message.content, calls)
 
 
 def _write_call(out: SpanBuilder, call: Call) -> None:

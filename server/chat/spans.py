@@ -65,11 +65,6 @@ class SpanBuilder:
             else:
                 self.plain(piece)
 
-    def position(self) -> int:
-        """Index that the next span will have; a later plain text starts a new span."""
-        self._close_plain()
-        return len(self._spans)
-
     def build(self) -> tuple[Span, ...]:
         """All spans so far."""
         self._close_plain()
