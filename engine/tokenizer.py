@@ -8,52 +8,52 @@ cannot open a turn.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as FastTokenizer
 
 from engine.detokenizer import Detokenizer, TokenStream, byte_alphabet
-from engine.errors import ModelFileError
-
-log = logging.getLogger(__name__)
-
-BOS = "<｜begin▁of▁sentence｜>"
-EOS = "<｜end▁of▁sentence｜>"
-PAD = "<｜▁pad▁｜>"
-SYSTEM = "<｜System｜>"
-USER = "<｜User｜>"
-ASSISTANT = "<｜Assistant｜>"
-THINK_OPEN = "<think>"
-THINK_CLOSE = "</think>"
-DSML = "｜DSML｜"
-LATEST_REMINDER = "<｜latest_reminder｜>"
-
-REQUIRED_MARKERS = (
-    BOS,
-    EOS,
-    SYSTEM,
-    USER,
+from engine.vocabulary import (
     ASSISTANT,
-    THINK_OPEN,
-    THINK_CLOSE,
+    BOS,
+    CONTROL,
     DSML,
+    EOS,
     LATEST_REMINDER,
+    PAD,
+    REQUIRED_MARKERS,
+    SYSTEM,
+    THINK_CLOSE,
+    THINK_OPEN,
+    UNUSED,
+    USER,
+    USER_DEFINED,
+    Vocabulary,
+    read_vocabulary,
 )
-"""Markers without which no chat prompt can be written."""
 
-KNOWN_PRE = ("joyai-llm", "deepseek-v3", "hunyuan-dense")
-"""Names under which GGUF files carry this pre-tokenizer."""
+__all__ = [
+    "ASSISTANT",
+    "BOS",
+    "DSML",
+    "EOS",
+    "LATEST_REMINDER",
+    "PAD",
+    "REQUIRED_MARKERS",
+    "SYSTEM",
+    "THINK_CLOSE",
+    "THINK_OPEN",
+    "USER",
+    "Tokenizer",
+    "replace_surrogates",
+]
 
 RELEASED_SIZE = 129280
 """Vocabulary size of DeepSeek-V4.1-Flash."""
 RELEASED_DSML_ID = 128825
 RELEASED_IMAGE_IDS = (*range(128847, 129265), 129279)
 """Image placeholders of the released vocabulary: input side only, never sampled."""
-
-_NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
 
 _DIGITS = r"\p{N}{1,3}"
 _CJK_AND_KANA = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
@@ -91,16 +91,10 @@ class Tokenizer:
         markers: text -> id of every token that `encode_markup` recognises.
     """
 
-    def __init__(
-        self,
-        tokens: Sequence[str],
-        token_types: Sequence[int],
-        merges: Sequence[tuple[str, str]],
-        *,
-        bos_id: int,
-        eos_id: int,
-        pad_id: int,
-    ) -> None:
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        tokens, token_types = vocabulary.tokens, vocabulary.token_types
+        bos_id, eos_id, pad_id = vocabulary.bos_id, vocabulary.eos_id, vocabulary.pad_id
+        merges = vocabulary.merges
         alphabet = frozenset(byte_alphabet())
         self.vocab_size = len(tokens)
         self.bos_id, self.eos_id, self.pad_id = bos_id, eos_id, pad_id
@@ -109,11 +103,11 @@ class Tokenizer:
         self.markers: Mapping[str, int] = {
             text: i
             for i, (text, kind) in enumerate(zip(tokens, token_types, strict=True))
-            if kind in (_CONTROL, _USER_DEFINED)
+            if kind in (CONTROL, USER_DEFINED)
             or text in REQUIRED_MARKERS
-            or (kind == _NORMAL and not alphabet.issuperset(text))
+            or (kind != UNUSED and not alphabet.issuperset(text))
         }
-        unused = [i for i, kind in enumerate(token_types) if kind == _UNUSED]
+        unused = [i for i, kind in enumerate(token_types) if kind == UNUSED]
         self._special_ids = frozenset(self.markers.values())
         self._detokenizer = Detokenizer(tokens, self._special_ids.union(unused))
         turn_markers = (self.markers[text] for text in (BOS, EOS, SYSTEM, USER, ASSISTANT))
@@ -126,7 +120,7 @@ class Tokenizer:
         self._marked = _fast_tokenizer(vocab, merges)
         self._marked.add_tokens(
             [
-                AddedToken(text, normalized=False, special=token_types[i] == _CONTROL)
+                AddedToken(text, normalized=False, special=token_types[i] == CONTROL)
                 for text, i in self.markers.items()
             ]
         )
@@ -142,7 +136,7 @@ class Tokenizer:
         Raises:
             ModelFileError: a key is missing or its value does not fit the others.
         """
-        return cls(**_checked(metadata, source or "GGUF metadata"))
+        return cls(read_vocabulary(metadata, source or "GGUF metadata"))
 
     @property
     def is_released(self) -> bool:
@@ -229,91 +223,3 @@ def _fast_tokenizer(vocab: dict[str, int], merges: Sequence[tuple[str, str]]) ->
     fast.pre_tokenizer = pre_tokenizers.Sequence([*splits, byte_level])
     fast.decoder = decoders.ByteLevel()
     return fast
-
-
-def _checked(metadata: Mapping[str, object], source: str) -> dict[str, Any]:
-    """Constructor arguments from metadata, or a ModelFileError that names the key."""
-    prefix = "tokenizer.ggml."
-
-    def required(name: str) -> Any:
-        value = metadata.get(prefix + name)
-        if value is None:
-            raise ModelFileError(source, prefix + name, "missing; the tokenizer needs it")
-        return value
-
-    model = required("model")
-    if model != "gpt2":
-        raise ModelFileError(source, prefix + "model", f"found {model!r}, needed 'gpt2'")
-    pre = metadata.get(prefix + "pre")
-    if pre not in KNOWN_PRE:
-        log.warning(
-            "%s: tokenizer.ggml.pre is %r; DeepSeek's rule (%s) is used",
-            source,
-            pre,
-            KNOWN_PRE[0],
-        )
-    tokens = [str(token) for token in required("tokens")]
-    types = [int(kind) for kind in required("token_type")]
-    if len(types) != len(tokens):
-        raise ModelFileError(
-            source, prefix + "token_type", f"{len(types)} values for {len(tokens)} tokens"
-        )
-    vocab = {text: i for i, text in enumerate(tokens)}
-    if len(vocab) != len(tokens):
-        twice = next(text for i, text in enumerate(tokens) if vocab[text] != i)
-        raise ModelFileError(source, prefix + "tokens", f"token {twice!r} occurs twice")
-    missing = [char for char in byte_alphabet() if char not in vocab]
-    if missing:
-        raise ModelFileError(
-            source,
-            prefix + "tokens",
-            f"{len(missing)} of 256 byte tokens are missing, first {missing[0]!r}",
-        )
-    absent = [text for text in REQUIRED_MARKERS if text not in vocab]
-    if absent:
-        hint = " (a DeepSeek-V4 vocabulary? V4.1 is needed)" if absent == [SYSTEM] else ""
-        raise ModelFileError(
-            source, prefix + "tokens", f"marker {', '.join(absent)} is missing{hint}"
-        )
-    return {
-        "tokens": tokens,
-        "token_types": types,
-        "merges": _merges(required("merges"), vocab, source, prefix + "merges"),
-        "bos_id": _token_id(metadata, prefix + "bos_token_id", vocab[BOS], len(tokens), source),
-        "eos_id": _token_id(metadata, prefix + "eos_token_id", vocab[EOS], len(tokens), source),
-        "pad_id": _token_id(
-            metadata, prefix + "padding_token_id", vocab.get(PAD, vocab[EOS]), len(tokens), source
-        ),
-    }
-
-
-def _merges(
-    lines: Iterable[object], vocab: Mapping[str, int], source: str, key: str
-) -> list[tuple[str, str]]:
-    """Merge pairs in rank order; one whose parts or result are not tokens can never apply."""
-    merges: list[tuple[str, str]] = []
-    dropped = 0
-    for line in map(str, lines):
-        left, space, right = line.partition(" ")
-        if not (left and space and right) or " " in right:
-            raise ModelFileError(source, key, f"found {line!r}, needed two parts and one space")
-        if left in vocab and right in vocab and left + right in vocab:
-            merges.append((left, right))
-        else:
-            dropped += 1
-    if dropped:
-        log.warning("%s: %s: %d merges of unknown tokens ignored", source, key, dropped)
-    return merges
-
-
-def _token_id(
-    metadata: Mapping[str, object], key: str, default: int, vocab_size: int, source: str
-) -> int:
-    """An id-valued key, checked against the vocabulary."""
-    value = metadata.get(key)
-    if value is None:
-        return default
-    token_id = int(str(value))
-    if not 0 <= token_id < vocab_size:
-        raise ModelFileError(source, key, f"id {token_id} is outside 0..{vocab_size - 1}")
-    return token_id

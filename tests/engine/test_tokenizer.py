@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import logging
 import random
 import time
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 from tokenizers import Tokenizer as Oracle
 
 from engine.detokenizer import byte_alphabet
-from engine.errors import ModelFileError
 from engine.tokenizer import (
     BOS,
     DSML,
@@ -256,54 +254,3 @@ def test_unused_tokens_are_suppressed_and_no_markers() -> None:
     assert tokenizer.suppressed_ids == (tokenizer.vocab_size - 1,)
     assert tokenizer.vocab_size - 1 not in tokenizer.encode_markup("[PAD é]")
     assert tokenizer.token_text(tokenizer.vocab_size - 1) == "[PAD é]"
-
-
-def test_merges_of_unknown_tokens_and_unknown_rules_are_reported(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        tokenizer = Tokenizer.from_metadata(
-            tiny_metadata(merges=["Ġ t", "x y"], pre="deepseek-v4"), "tiny.gguf"
-        )
-    assert tokenizer.encode_text(" t") == [259]
-    assert "1 merges of unknown tokens ignored" in caplog.text
-    assert "deepseek-v4" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("changes", "field", "problem"),
-    [
-        ({"model": None}, "model", "missing"),
-        ({"model": "llama"}, "model", "needed 'gpt2'"),
-        ({"tokens": None}, "tokens", "missing"),
-        ({"token_type": None}, "token_type", "missing"),
-        ({"merges": None}, "merges", "missing"),
-        ({"token_type": [1, 2]}, "token_type", "2 values for 268 tokens"),
-        ({"merges": ["a"]}, "merges", "two parts and one space"),
-        ({"merges": ["a b c"]}, "merges", "two parts and one space"),
-        ({"eos_token_id": 268}, "eos_token_id", r"outside 0\.\.267"),
-        ({"bos_token_id": -1}, "bos_token_id", r"outside 0\.\.267"),
-    ],
-)
-def test_missing_or_inconsistent_keys(changes: dict[str, Any], field: str, problem: str) -> None:
-    with pytest.raises(ModelFileError, match=problem) as error:
-        Tokenizer.from_metadata(tiny_metadata(**changes), "bad.gguf")
-    assert (error.value.path, error.value.field) == ("bad.gguf", PREFIX + field)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "problem"),
-    [
-        ("a", "b", "'b' occurs twice"),
-        ("a", "long", "1 of 256 byte tokens are missing"),
-        (SYSTEM, "<｜place▁holder▁no▁799｜>", "DeepSeek-V4 vocabulary"),
-        (DSML, "x y", "marker ｜DSML｜ is missing"),
-    ],
-)
-def test_wrong_tokens(old: str, new: str, problem: str) -> None:
-    metadata = tiny_metadata()
-    tokens = metadata[f"{PREFIX}tokens"]
-    metadata[f"{PREFIX}tokens"] = [new if token == old else token for token in tokens]
-    with pytest.raises(ModelFileError, match=problem):
-        Tokenizer.from_metadata(metadata, "bad.gguf")
