@@ -56,8 +56,7 @@ async def request_log(request: web.Request, handler: Handler) -> web.StreamRespo
     finally:
         took_ms = (time.monotonic() - start_s) * 1e3
         log.info(
-            "request id=%s method=%s path=%s status=%d ms=%.0f",
-            current_request_id(),
+            "method=%s path=%s status=%d ms=%.0f",
             request.method,
             request.rel_url.raw_path,
             status,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from engine.config import EngineConfig
 
@@ -60,11 +60,13 @@ class EngineServices:
 
         inspect(path, engram_path, as_json, console)
 
-    def make_tiny(self, path: Path, **options: Any) -> list[Path]:
+    def make_tiny(
+        self, path: Path, *, seed: int, draft: bool, types: str, split: int
+    ) -> list[Path]:
         """Write a seeded tiny model and return the files written."""
         from engine.make_tiny import make_tiny
 
-        return make_tiny(path, **options)
+        return make_tiny(path, seed=seed, draft=draft, types=types, split=split)
 
     def embedded_model(self) -> Path:
         """Return the path of the model that comes with the package."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from engine.errors import ConfigError
 from server.services import EngineServices
 
 SUMMARY = "write a tiny random model with the real layout"
@@ -23,20 +22,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", type=Path, metavar="OUT.gguf", help="file to write")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the weights (0)")
     parser.add_argument("--no-draft", action="store_true", help="write no draft file")
-    parser.add_argument("--types", metavar="CLASS=TYPE,...", help="quantised types of the weights")
+    parser.add_argument(
+        "--types", default="", metavar="CLASS=TYPE,...", help="storage type per class"
+    )
     parser.add_argument("--split", type=int, default=1, metavar="N", help="number of shards (1)")
 
 
 def run(args: argparse.Namespace, services: EngineServices) -> int:
     """Write the files and print their names; return the exit code."""
-    if args.split < 1:
-        raise ConfigError(f"--split {args.split}: needs at least 1 shard")
     written = services.make_tiny(
         args.out,
         seed=args.seed,
-        with_draft=not args.no_draft,
+        draft=not args.no_draft,
         types=args.types,
-        num_shards=args.split,
+        split=args.split,
     )
     for path in written:
         print(path)
