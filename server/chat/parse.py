@@ -16,7 +16,9 @@ the joined result.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum, auto
+from itertools import groupby
 
 from engine.stop import StopMatcher
 from engine.tokenizer import Tokenizer, replace_surrogates
@@ -361,21 +363,22 @@ class ChatParser:
             self._emit(ContentDelta(text))
 
     def _emit(self, delta: Delta) -> None:
-        """Queue a delta, joined with the one before if both continue the same text."""
-        last = self._deltas[-1] if self._deltas else None
         if isinstance(delta, ToolCallStart):
             self._started.append(delta)
             self._arguments.append([])
         elif isinstance(delta, ToolCallArguments):
             self._arguments[delta.index].append(delta.text)
-            if isinstance(last, ToolCallArguments) and last.index == delta.index:
-                self._deltas[-1] = ToolCallArguments(delta.index, last.text + delta.text)
-                return
-        elif type(last) is type(delta):
-            self._deltas[-1] = type(delta)(last.text + delta.text)
-            return
         self._deltas.append(delta)
 
     def _take_deltas(self) -> list[Delta]:
-        deltas, self._deltas = self._deltas, []
+        """The queued deltas; neighbours that continue the same text become one."""
+        queued, self._deltas = self._deltas, []
+        deltas: list[Delta] = []
+        for _, group in groupby(queued, key=lambda d: (type(d), getattr(d, "index", None))):
+            first, *rest = group
+            if isinstance(first, ToolCallStart):
+                deltas += [first, *rest]
+            else:
+                text = "".join(d.text for d in (first, *rest) if not isinstance(d, ToolCallStart))
+                deltas.append(replace(first, text=text))
         return deltas
