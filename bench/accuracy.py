@@ -19,25 +19,25 @@ from typing import Any
 
 import numpy as np
 import torch
-from engine.pocket import model_path
-from memory.gguf.maker import convert
 from numpy.typing import NDArray
 from record import RESULTS, ROOT, make_record, write_records
 from safetensors.numpy import load_file
 
 from engine.config import EngineConfig
 from engine.loading import load_model
+from engine.pocket import model_path
 from engine.runner import RowGroup
 from engine.score import score_sequence
 from engine.tokenizer import Tokenizer
 from memory.gguf import open_model
+from memory.gguf.maker import convert
 
 GOLDEN = ROOT / "tests" / "data" / "golden"
 DECODE_FROM = 100
 POCKET_TEXT = (
     "<｜begin▁of▁sentence｜><｜User｜>Hello<｜Assistant｜></think>Hello! How can I help you?"
-    "<｜end▁of▁sentence｜><｜User｜>My name is Clara.<｜Assistant｜></think>Nice to meet you, Clara!"
-    "<｜end▁of▁sentence｜><｜User｜>What is the capital of Japan?<｜Assistant｜></think>"
+    "<｜end▁of▁sentence｜><｜User｜>My name is Clara.<｜Assistant｜></think>"
+    "Nice to meet you, Clara!<｜end▁of▁sentence｜><｜User｜>What is the capital of Japan?<｜Assistant｜></think>"
     "The capital of Japan is Tokyo.<｜end▁of▁sentence｜><｜User｜>Repeat exactly: QX7-48KD"
     "<｜Assistant｜></think>QX7-48KD<｜end▁of▁sentence｜>"
 )

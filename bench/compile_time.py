@@ -1,6 +1,6 @@
 """Time to compile and capture decode buckets, and the size of what was captured.
 
-    python bench/compile_time.py --device cuda --buckets 1,6 --dtype bfloat16
+python bench/compile_time.py --device cuda --buckets 1,6 --dtype bfloat16
 """
 
 from __future__ import annotations
