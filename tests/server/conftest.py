@@ -343,3 +343,8 @@ def make_server() -> Iterator[Callable[..., RunningServer]]:
 @pytest.fixture
 def engine_class() -> type[FakeEngine]:
     return FakeEngine
+
+
+@pytest.fixture
+def fake_scores() -> Callable[[int, int], TokenLogprobs]:
+    return fake_logprobs
