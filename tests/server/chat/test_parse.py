@@ -148,6 +148,19 @@ def test_no_text_is_lost_where_calls_are_not_possible(soup: list[str]) -> None:
         assert reply.reasoning + reply.content == text.lstrip("\n")
 
 
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(FRAGMENTS), max_size=12))
+def test_no_text_but_newlines_is_lost_where_no_call_is_found(soup: list[str]) -> None:
+    text = "".join(soup)
+    parser = ChatParser(ANSWER)
+    parser.feed(text)
+    parser.finish("stop")
+    reply = parser.reply()
+    if not reply.tool_calls:
+        assert reply.content.replace("\n", "") == text.replace("</think>", "").replace("\n", "")
+        assert reply.content.endswith(text.replace("</think>", "").lstrip("\n"))
+
+
 @pytest.mark.parametrize(
     "text",
     [
