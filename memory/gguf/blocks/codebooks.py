@@ -53,4 +53,6 @@ def levels(quant_type: str, device: torch.device) -> Tensor:
 
 def look_up(codebook: Tensor, codes: Tensor) -> Tensor:
     """Return codebook[codes]: [points] or [points, values], integer [...] -> [..., (values)]."""
-    return codebook[codes.int()]
+    # Several times as fast as indexing on a CPU.
+    found = codebook.index_select(0, codes.int().flatten())
+    return found.view(*codes.shape, *codebook.shape[1:])
