@@ -34,18 +34,11 @@ from server.chat.events import (
     ToolCallArguments,
     ToolCallStart,
 )
-from server.chat.markup import BY_ID, IN_TEXT, UNDECIDED, Kind, Tag, TagMatcher, Undecided
+from server.chat.markup import BY_ID, IN_TEXT, UNDECIDED, Undecided
 from server.chat.newlines import NewlineHolder
+from server.chat.opener import OpenerMatcher
 from server.chat.spans import DSML, THINK_CLOSE, THINK_OPEN, SpanBuilder
 from server.chat.tools import forced_call_text
-
-MAX_BARE_CALL = 64 * 1024
-"""Most characters held to see whether an invoke without a block is a whole call."""
-MAX_SPACE_IN_OPENER = 256
-"""Most white space between a block tag and its first invoke tag."""
-
-_OPENERS = frozenset({Kind.CALLS_OPEN, Kind.INVOKE_OPEN})
-_AFTER_BLOCK_OPEN = frozenset({Kind.INVOKE_OPEN, Kind.PARAMETER_OPEN})
 
 
 class Channel(Enum):
@@ -88,13 +81,12 @@ class ChatParser:
             DSML: BY_ID.dsml,
         }
         self._markers = {i: (text, stand_ins[text]) for i, text in (markers or {}).items()}
-        self._matcher = TagMatcher(self._dialect)
         self._setup = setup
-        self._names = frozenset(tool.name for tool in setup.tools)
+        names = frozenset(tool.name for tool in setup.tools)
+        self._opener = OpenerMatcher(self._dialect, names)
         self._calls = CallParser(self._dialect, setup.tools, setup.parallel, self._emit, call_id)
         self._stop = StopMatcher(stop)
         self._buffer = ""
-        self._closing_from = 0
         self._deltas: list[Delta] = []
         self._reasoning: list[str] = []
         self._content: list[str] = []
@@ -102,7 +94,6 @@ class ChatParser:
         self._arguments: list[list[str]] = []
         self._finish_reason: str | None = None
         self._force_now = False
-        self._malformed = 0
         self._channel = Channel.ANSWER
         self._think_open_allowed = setup.start == "reasoning" and not setup.continuation
         trim = not setup.continuation
@@ -132,7 +123,7 @@ class ChatParser:
     def malformed_calls(self) -> int:
         """Call markup that could not be used: blocks that begin with a parameter, and values inside
         which the model ended its turn."""
-        return self._malformed + self._calls.cut_values
+        return self._opener.malformed + self._calls.cut_values
 
     def feed(self, text: str) -> list[Delta]:
         """More generated text; returns what became certain."""
@@ -243,7 +234,7 @@ class ChatParser:
                 self._text(self._newlines.push(self._buffer[pos]))
                 pos += 1
         self._buffer = self._buffer[pos:]
-        self._closing_from = max(0, self._closing_from - pos)
+        self._opener.forget(pos)
 
     def _in_text(self) -> bool:
         return self._channel in (Channel.REASONING, Channel.ANSWER)
@@ -264,7 +255,7 @@ class ChatParser:
             rest = len(self._buffer) - pos
             undecided |= rest < len(marker) and marker.startswith(self._buffer[pos:])
         if self._setup.tools and self._buffer[pos] == "<":
-            after = self._match_opener(pos)
+            after = self._opener.match(self._buffer, pos)
             if isinstance(after, int):
                 self._enter_calls(None)
                 return after
@@ -289,45 +280,6 @@ class ChatParser:
     def _on_think_open(self) -> None:
         """A repeated opening tag is dropped where it is the very first text."""
         self._think_open_allowed = False
-
-    def _match_opener(self, pos: int) -> int | Undecided | None:
-        """Where the first invoke tag stands if a call opener begins at `pos`."""
-        tag = self._matcher.match(self._buffer, pos, _OPENERS)
-        if not isinstance(tag, Tag):
-            return tag
-        if tag.kind is Kind.INVOKE_OPEN:
-            return self._match_bare_call(pos, tag)
-        start = tag.stop
-        limit = start + MAX_SPACE_IN_OPENER
-        while start < len(self._buffer) and start <= limit and self._buffer[start].isspace():
-            start += 1
-        if start == len(self._buffer):
-            return UNDECIDED
-        if self._buffer[start] != "<":
-            return None
-        first = self._matcher.match(self._buffer, start, _AFTER_BLOCK_OPEN)
-        if not isinstance(first, Tag):
-            return first
-        if first.kind is not Kind.INVOKE_OPEN:
-            self._malformed += 1
-            return None
-        return start
-
-    def _match_bare_call(self, pos: int, tag: Tag) -> int | Undecided | None:
-        """An invoke without a block is a call if its tool is declared and its end is there."""
-        if tag.name not in self._names:
-            return None
-        closings = self._matcher.spellings(Kind.INVOKE_CLOSE)
-        longest = max(map(len, closings))
-        search_from = max(tag.stop, self._closing_from)
-        ends = [self._buffer.find(closing, search_from) for closing in closings]
-        found = [end for end in ends if end >= 0]
-        if found:
-            return pos if min(found) - pos <= MAX_BARE_CALL else None
-        if len(self._buffer) - pos > MAX_BARE_CALL + longest:
-            return None
-        self._closing_from = max(tag.stop, len(self._buffer) - longest)
-        return UNDECIDED
 
     def _enter_text(self, channel: Channel, trim: bool) -> None:
         self._channel = channel

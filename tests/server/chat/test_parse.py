@@ -21,7 +21,7 @@ from server.chat import (
     marker_ids,
     stop_strings,
 )
-from server.chat.parse import MAX_BARE_CALL, MAX_SPACE_IN_OPENER
+from server.chat.opener import MAX_BARE_CALL, MAX_SPACE
 from server.chat.render import initial_setup
 from server.chat.thinking import resolve_thinking
 from server.chat.tools import resolve_tools
@@ -174,9 +174,7 @@ def test_no_text_but_newlines_is_lost_where_no_call_is_found(soup: list[str]) ->
         f'{OPEN}<{D} invoke name="{"x" * 201}"></{D} invoke>',
         f'{OPEN}<{D} invoke name=""></{D} invoke>',
         f"{OPEN}<{D} invoke></{D} invoke>",
-        f"{OPEN}{' ' * (MAX_SPACE_IN_OPENER + 1)}{invoke()}{CLOSE}".replace(
-            invoke(), invoke("other")
-        ),
+        f"{OPEN}{' ' * (MAX_SPACE + 1)}{invoke()}{CLOSE}".replace(invoke(), invoke("other")),
     ],
 )
 def test_markup_that_is_no_call_is_text(text: str, run_parser: Run) -> None:
