@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from engine.errors import InternalError, ModelFileError
-from memory.gguf import decoding as blocks
+from memory.gguf import blocks
 from memory.gguf.header import open_regular
 from memory.gguf.table import TablePart
 from memory.gguf.tensors import TensorInfo

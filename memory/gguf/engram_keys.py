@@ -81,16 +81,30 @@ def rows_of(values: Sequence[int], width: int) -> list[list[int]]:
     return [list(values[i : i + width]) for i in range(0, len(values), width)]
 
 
+def engram_key_names(keys: KeyReader) -> list[str]:
+    """Return the keys that a model needs because it has an n-gram memory; empty without one.
+
+    Hash constants are rebuilt if missing. ds4 files state neither the n-gram length nor the heads:
+    both follow from the lengths of the arrays.
+    """
+    if not keys.has("ple.layers"):
+        return []
+    required = ["embedding_length_per_layer_input", "engram.pad_token_id", "engram.token_map"]
+    if not keys.has("ple.layer_multipliers"):
+        required.append("ple.ngram_size")
+    if not keys.has("ple.head_vocab_sizes"):
+        required.append("ple.heads_per_ngram")
+    return required
+
+
 def read_token_map(keys: KeyReader, vocab_size: int) -> tuple[int, ...]:
-    """Return the map of token ids to compressed ids; empty if the key is missing (noted).
+    """Return the map of token ids to compressed ids.
 
     Raises:
         ModelFileError: wrong length or an id out of range.
     """
     key = "engram.token_map"
     values = keys.get(key)
-    if values is None:
-        return ()
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "iu":
         raise keys.fail(key, "not an array of integers")
     if len(values) != vocab_size:
@@ -106,8 +120,6 @@ def read_engram_config(
 ) -> EngramConfig | None:
     """Return the constants of the n-gram memory, or None if the model has none.
 
-    Missing keys are noted in `keys`; None is returned then too.
-
     Raises:
         ModelFileError: constants contradict each other, the table or their definition.
     """
@@ -119,7 +131,6 @@ def read_engram_config(
     multipliers = keys.integers("ple.layer_multipliers", [])
     sizes = keys.integers("ple.head_vocab_sizes", [])
     offsets = keys.integers("ple.head_offsets", [])
-    # ds4 files state neither number; both follow from the lengths of the arrays.
     ngram = keys.integer("ple.ngram_size", 2, 16, len(multipliers) // len(layers) or None)
     ngrams = ngram - 1
     heads = keys.integer(
@@ -129,8 +140,6 @@ def read_engram_config(
     row_dim = keys.integer("embedding_length_per_layer_input", 1, 1 << 16)
     pad = keys.integer("engram.pad_token_id", 0, vocab_size - 1)
     token_map = read_token_map(keys, vocab_size)
-    if keys.missing:
-        return None
     if len(layers) * columns > MAX_HASH_COLUMNS:
         raise keys.fail("ple.heads_per_ngram", f"{len(layers) * columns} hash columns are too many")
     compressed = max(token_map) + 1

@@ -17,12 +17,11 @@ from rich.text import Text
 
 from engine.model_config import BlockConfig, DraftConfig, ModelConfig
 from memory.gguf.classes import ClassTotal, class_totals
-from memory.gguf.decoding import SUPPORTED
 from memory.gguf.format import quote
 from memory.gguf.keys import MissingKeysError
 from memory.gguf.layouts import DRAFT_ARCH, LAYOUTS, check_architecture, map_model
 from memory.gguf.metadata import read_draft_config, read_model_config
-from memory.gguf.model_file import TensorFile
+from memory.gguf.model_file import WEIGHT_TYPES, TensorFile
 from memory.gguf.requirements import (
     Requirement,
     check_table,
@@ -126,7 +125,7 @@ def describe_model(files: FileSet) -> Report:
     missing = check_present(files.path, config, requirements, known)
     if config is not None and config.engram is not None:
         if model.table:
-            check_table(files.path, config, model.table, frozenset(SUPPORTED))
+            check_table(files.path, config, model.table, WEIGHT_TYPES)
         else:
             missing.append(TABLE)
     used = {requirement.name for requirement in requirements} | {TABLE}
@@ -180,7 +179,7 @@ def check_present(
     if config is None:
         return []
     there = [r for r in requirements if r.name in tensors]
-    fit_tensors(path, config, there, tensors, frozenset(SUPPORTED))
+    fit_tensors(path, config, there, tensors, WEIGHT_TYPES)
     return missing_names(requirements, tensors)
 
 

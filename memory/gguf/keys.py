@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -27,15 +27,14 @@ class MissingKeysError(ModelFileError):
 class KeyReader:
     """Reads keys of one file under a prefix.
 
-    A missing required key is noted and a harmless value returned, so that one message can name all
-    of them (`check_missing`); a wrong type or value is an error at once.
+    `require` first says which keys must be there, so that one message names all that are not. The
+    readers raise ModelFileError for a missing key without default and for a wrong type or value.
     """
 
     def __init__(self, path: str, metadata: Mapping[str, object], prefix: str) -> None:
         self.path = path
         self.metadata = metadata
         self.prefix = prefix
-        self.missing: list[str] = []
 
     def name(self, key: str) -> str:
         """Return the full name of `key`; `tokenizer.` and `general.` keys have no prefix."""
@@ -50,32 +49,30 @@ class KeyReader:
         """Return whether the key is there."""
         return self.name(key) in self.metadata
 
-    def get(self, key: str, default: object = None) -> object:
-        """Return the raw value; without a default a missing key is noted and None returned."""
-        if not self.has(key):
-            if default is None:
-                self.missing.append(self.name(key))
-            return default
-        return self.metadata[self.name(key)]
-
-    def require(self, *keys: str) -> None:
-        """Note those of `keys` that are missing."""
-        self.missing += [self.name(key) for key in keys if not self.has(key)]
-
-    def check_missing(self) -> None:
-        """Raise one error that names all required keys that were missing.
+    def require(self, keys: Iterable[str]) -> None:
+        """Check that all `keys` are there.
 
         Raises:
-            MissingKeysError: any key was missing.
+            MissingKeysError: names all that are not.
         """
-        if self.missing:
-            raise MissingKeysError(self.path, self.missing)
+        missing = [self.name(key) for key in keys if not self.has(key)]
+        if missing:
+            raise MissingKeysError(self.path, missing)
+
+    def get(self, key: str, default: object = None) -> object:
+        """Return the raw value, or the default if the key is missing.
+
+        Raises:
+            MissingKeysError: the key is missing and there is no default.
+        """
+        value = self.metadata.get(self.name(key), default)
+        if value is None:
+            raise MissingKeysError(self.path, [self.name(key)])
+        return value
 
     def integer(self, key: str, low: int, high: int, default: int | None = None) -> int:
         """Return an integer in [low, high]; of an array of equal numbers, that number."""
         value = self.get(key, default)
-        if value is None:
-            return low
         if isinstance(value, np.ndarray) and value.size and (value == value[0]).all():
             value = value[0].item()
         if isinstance(value, bool) or not isinstance(value, int):
@@ -87,8 +84,6 @@ class KeyReader:
     def real(self, key: str, low: float, high: float, default: float | None = None) -> float:
         """Return a finite number in [low, high]."""
         value = self.get(key, default)
-        if value is None:
-            return low
         return self.check_real(key, value, low, high)
 
     def check_real(self, key: str, value: object, low: float, high: float) -> float:
@@ -102,8 +97,6 @@ class KeyReader:
     def boolean(self, key: str, default: bool | None = None) -> bool:
         """Return a boolean."""
         value = self.get(key, default)
-        if value is None:
-            return False
         if not isinstance(value, bool):
             raise self.fail(key, f"{describe(value)} is not a boolean")
         return value
@@ -111,8 +104,6 @@ class KeyReader:
     def text(self, key: str, default: str | None = None) -> str:
         """Return a string."""
         value = self.get(key, default)
-        if value is None:
-            return ""
         if not isinstance(value, str):
             raise self.fail(key, f"{describe(value)} is not a string")
         return value
@@ -120,8 +111,6 @@ class KeyReader:
     def integers(self, key: str, default: list[int] | None = None) -> list[int]:
         """Return an array of integers of any width, exactly."""
         value = self.get(key, default)
-        if value is None:
-            return []
         if isinstance(value, np.ndarray) and value.dtype.kind in "iu":
             return [int(v) for v in value.tolist()]
         if isinstance(value, list) and all(type(v) is int for v in value):
@@ -134,8 +123,6 @@ class KeyReader:
         A longer array is cut: arrays may have entries for draft stages after the backbone's.
         """
         value = self.get(key)
-        if value is None:
-            return (low,) * count
         if not isinstance(value, np.ndarray):
             return (self.check_real(key, value, low, high),) * count
         if value.dtype.kind not in "fiu" or value.size < count:

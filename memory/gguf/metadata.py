@@ -12,22 +12,83 @@ import numpy as np
 
 from engine.errors import ModelFileError
 from engine.model_config import DraftConfig, ModelConfig
-from memory.gguf.engram_keys import read_engram_config
+from memory.gguf.engram_keys import engram_key_names, read_engram_config
 from memory.gguf.format import quote
 from memory.gguf.keys import KeyReader
 from memory.gguf.layouts import DRAFT_ARCH, MODEL_ARCH, MappedModel
 from memory.gguf.roles import check_roles
 from memory.gguf.tensors import TensorInfo
+from memory.gguf.tokenizer_keys import TOKENIZER_KEYS, read_tokenizer_size, read_vocab_size
 
 MAX_LAYERS = 1024
 MAX_WIDTH = 1 << 20
-MAX_VOCAB = 1 << 24
 MAX_TOKENS = 1 << 30
 MAX_REAL = 1e9
 
 
+COMMON_KEYS = (
+    "block_count",
+    "context_length",
+    "embedding_length",
+    "attention.head_count",
+    "attention.head_count_kv",
+    "attention.key_length",
+    "attention.layer_norm_rms_epsilon",
+    "attention.q_lora_rank",
+    "attention.sliding_window",
+    "attention.output_group_count",
+    "attention.output_lora_rank",
+    "rope.dimension_count",
+    "expert_count",
+    "expert_used_count",
+    "expert_shared_count",
+    "expert_feed_forward_length",
+    "expert_gating_func",
+    "expert_weights_scale",
+    "expert_weights_norm",
+    "swiglu_clamp_exp",
+    "hyper_connection.count",
+    "hyper_connection.sinkhorn_iterations",
+    "hyper_connection.epsilon",
+)
+MODEL_KEYS = (
+    *COMMON_KEYS,
+    "attention.compress_ratios",
+    "attention.compress_rope_freq_base",
+    "attention.indexer.head_count",
+    "attention.indexer.key_length",
+    "attention.indexer.top_k",
+    "rope.scaling.type",
+    "rope.scaling.factor",
+    "rope.scaling.original_context_length",
+    *TOKENIZER_KEYS,
+)
+SOURCE_KEYS = ("attention.kv_source_layers", "attention.indexer.source_layers")
+CANDIDATE = "attention.indexer.candidate"
+CANDIDATE_KEYS = (f"{CANDIDATE}_top_k_blocks", f"{CANDIDATE}_block_size")
+DRAFT_KEYS = (*COMMON_KEYS, "block_size", "target_layers", "tokenizer.ggml.mask_token_id")
+
+
+def has_candidates(keys: KeyReader) -> bool:
+    """Return whether the model has a candidate step; -1, also unsigned, stands for none."""
+    key = f"{CANDIDATE}_source_layer"
+    return keys.has(key) and keys.get(key) not in (-1, 0xFFFFFFFF)
+
+
+def required_keys(keys: KeyReader) -> list[str]:
+    """Return the keys that this backbone needs, given those it has."""
+    required = list(MODEL_KEYS)
+    ratios = keys.metadata.get(keys.name("attention.compress_ratios"))
+    # A model without compressed layers has no sources; an empty array cannot be written.
+    if not isinstance(ratios, np.ndarray) or ratios.any():
+        required += SOURCE_KEYS
+    if has_candidates(keys):
+        required += CANDIDATE_KEYS
+    return required + engram_key_names(keys)
+
+
 def read_block_fields(keys: KeyReader, vocab_size: int) -> dict[str, Any]:
-    """Read the fields of `BlockConfig`; missing keys are noted in `keys`.
+    """Read the fields of `BlockConfig`.
 
     Raises:
         ModelFileError: a value has a wrong type or range or contradicts another.
@@ -66,11 +127,8 @@ def read_block_fields(keys: KeyReader, vocab_size: int) -> dict[str, Any]:
     keys.integer("expert_gating_func", 4, 4)
     keys.integer("attention.head_count_kv", 1, 1)
     keys.integer("hash_layer_count", 0, 0, 0)
-    if keys.missing:
-        return fields
-    keys.integer(
-        "attention.value_length", fields["head_dim"], fields["head_dim"], fields["head_dim"]
-    )
+    width = fields["head_dim"]
+    keys.integer("attention.value_length", width, width, width)
     if fields["rope_dim"] % 2 or fields["rope_dim"] > fields["head_dim"]:
         raise keys.fail(
             "rope.dimension_count",
@@ -89,58 +147,6 @@ def read_block_fields(keys: KeyReader, vocab_size: int) -> dict[str, Any]:
     return fields
 
 
-def read_tokenizer_size(keys: KeyReader) -> int:
-    """Return the number of tokens and check the tokenizer's keys against it; 0 without tokens.
-
-    Raises:
-        ModelFileError: lengths or ids do not fit the vocabulary.
-    """
-    keys.require("tokenizer.ggml.model", "tokenizer.ggml.merges")
-    tokens = keys.get("tokenizer.ggml.tokens")
-    for name in ("tokens", "merges"):
-        value = keys.metadata.get(f"tokenizer.ggml.{name}")
-        if value is not None and not (
-            isinstance(value, list) and all(isinstance(v, str) for v in value)
-        ):
-            raise keys.fail(f"tokenizer.ggml.{name}", "not an array of strings")
-    if not isinstance(tokens, list):
-        return 0
-    if not tokens:
-        raise keys.fail("tokenizer.ggml.tokens", "the vocabulary is empty")
-    kinds = keys.get("tokenizer.ggml.token_type", np.zeros(len(tokens), np.int32))
-    if (
-        not isinstance(kinds, np.ndarray)
-        or kinds.dtype.kind not in "iu"
-        or len(kinds) != len(tokens)
-    ):
-        raise keys.fail(
-            "tokenizer.ggml.token_type", f"not an array of {len(tokens)} integers, one per token"
-        )
-    for name in ("bos", "eos"):
-        keys.integer(f"tokenizer.ggml.{name}_token_id", 0, len(tokens) - 1)
-    for name in ("padding", "unknown", "mask", "eot"):
-        if keys.has(f"tokenizer.ggml.{name}_token_id"):
-            keys.integer(f"tokenizer.ggml.{name}_token_id", 0, len(tokens) - 1)
-    return len(tokens)
-
-
-def read_vocab_size(keys: KeyReader, tokens: int, fallback: int) -> int:
-    """Return the vocabulary size and check that it equals the tokenizer's.
-
-    Args:
-        keys: the file's keys.
-        tokens: number of tokens of the tokenizer, 0 if there is none.
-        fallback: size if there is neither key nor tokenizer.
-
-    Raises:
-        ModelFileError: the two differ.
-    """
-    size = keys.integer("vocab_size", 1, MAX_VOCAB, tokens or fallback or 1)
-    if tokens and size != tokens:
-        raise keys.fail("vocab_size", f"{size}, but the tokenizer has {tokens} tokens")
-    return size
-
-
 def read_model_config(model: MappedModel) -> ModelConfig:
     """Build the config of a backbone.
 
@@ -148,16 +154,15 @@ def read_model_config(model: MappedModel) -> ModelConfig:
         ModelFileError: keys are missing (all are named) or a value cannot be right.
     """
     keys = KeyReader(model.path, model.metadata, MODEL_ARCH)
+    keys.require(required_keys(keys))
     vocab_size = read_vocab_size(keys, read_tokenizer_size(keys), 0)
     fields = read_block_fields(keys, vocab_size)
     layers = fields["num_layers"]
     ratios = keys.integers("attention.compress_ratios")
-    compressed = any(ratios[:layers])
-    sources: list[int] | None = None if compressed else []
     fields |= {
         "compress_rope_theta": keys.real("attention.compress_rope_freq_base", 1.0, 1e12),
-        "kv_source_layers": tuple(keys.integers("attention.kv_source_layers", sources)),
-        "index_source_layers": tuple(keys.integers("attention.indexer.source_layers", sources)),
+        "kv_source_layers": tuple(keys.integers(SOURCE_KEYS[0], [])),
+        "index_source_layers": tuple(keys.integers(SOURCE_KEYS[1], [])),
         "index_num_heads": keys.integer("attention.indexer.head_count", 1, 1 << 16),
         "index_head_dim": keys.integer("attention.indexer.key_length", 1, 1 << 16),
         "index_top_k": keys.integer("attention.indexer.top_k", 1, MAX_TOKENS),
@@ -171,24 +176,15 @@ def read_model_config(model: MappedModel) -> ModelConfig:
         "candidate_top_k_blocks": 0,
         "candidate_block_size": 0,
     }
-    scaling = keys.text("rope.scaling.type")
-    candidate = "attention.indexer.candidate"
-    # Converters write -1 (as a signed or an unsigned number) for "no candidate step".
-    if keys.has(f"{candidate}_source_layer") and keys.get(f"{candidate}_source_layer") not in (
-        -1,
-        0xFFFFFFFF,
-    ):
+    if has_candidates(keys):
         fields |= {
-            "candidate_source_layer": keys.integer(f"{candidate}_source_layer", 0, layers - 1),
-            "candidate_top_k_blocks": keys.integer(f"{candidate}_top_k_blocks", 1, MAX_TOKENS),
-            "candidate_block_size": keys.integer(f"{candidate}_block_size", 1, MAX_TOKENS),
+            "candidate_source_layer": keys.integer(f"{CANDIDATE}_source_layer", 0, layers - 1),
+            "candidate_top_k_blocks": keys.integer(CANDIDATE_KEYS[0], 1, MAX_TOKENS),
+            "candidate_block_size": keys.integer(CANDIDATE_KEYS[1], 1, MAX_TOKENS),
         }
-    engram = read_engram_config(keys, model, layers, vocab_size)
-    keys.check_missing()
+    scaling = keys.text("rope.scaling.type")
     if scaling != "yarn":
-        raise keys.fail(
-            "rope.scaling.type", f"{quote(scaling)!r} is not supported; it must be yarn"
-        )
+        raise keys.fail("rope.scaling.type", f"{quote(scaling)!r}; only yarn is supported")
     if fields["yarn_beta_fast"] <= fields["yarn_beta_slow"]:
         raise keys.fail(
             "rope.scaling.yarn_beta_fast",
@@ -198,11 +194,12 @@ def read_model_config(model: MappedModel) -> ModelConfig:
     if len(ratios) < layers:
         raise keys.fail("attention.compress_ratios", f"{len(ratios)} entries for {layers} layers")
     fields["compress_ratios"] = tuple(ratios[:layers])
-    if compressed and fields["rope_dim"] > fields["index_head_dim"]:
+    if any(fields["compress_ratios"]) and fields["rope_dim"] > fields["index_head_dim"]:
         raise keys.fail(
             "attention.indexer.key_length",
             f"{fields['index_head_dim']} is below rope.dimension_count {fields['rope_dim']}",
         )
+    engram = read_engram_config(keys, model, layers, vocab_size)
     config = ModelConfig(**fields, engram=engram)
     check_roles(config, keys)
     return config
@@ -227,6 +224,7 @@ def read_draft_config(
             another model, or it does not fit the backbone.
     """
     keys = KeyReader(path, metadata, DRAFT_ARCH)
+    keys.require(DRAFT_KEYS)
     markov = tensors.get("markov_w1.weight")
     markov_shape = markov.shape if markov is not None and len(markov.shape) == 2 else (0, 0)
     if not keys.boolean("hyper_connection.single_pass", True) or any(
@@ -244,7 +242,6 @@ def read_draft_config(
         "markov_rank": markov_shape[1],
         "has_confidence": "conf_proj.weight" in tensors,
     }
-    keys.check_missing()
     if any(keys.integers("attention.compress_ratios", [0])):
         raise keys.fail("attention.compress_ratios", "a draft has no compressed layers")
     limit = backbone.num_layers if backbone else MAX_LAYERS

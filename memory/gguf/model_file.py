@@ -12,7 +12,7 @@ import torch
 from engine.errors import InternalError
 from engine.model_config import DraftConfig, ModelConfig
 from memory.engram import EngramTable
-from memory.gguf import decoding as blocks
+from memory.gguf import blocks
 from memory.gguf.classes import ClassTotal, class_totals
 from memory.gguf.layouts import DRAFT_ARCH, check_architecture, map_model, require_table
 from memory.gguf.mapping import map_bytes
@@ -27,7 +27,8 @@ from memory.gguf.split import TABLE_NAME, FileSet, read_file_set
 from memory.gguf.table import TABLE, TablePart
 from memory.gguf.tensors import TensorInfo
 
-SUPPORTED = frozenset(blocks.SUPPORTED)
+WEIGHT_TYPES = frozenset(blocks.SUPPORTED) - {"I8"}
+"""Storage types of weights; I8 has no scale and only holds bytes of FP8 Engram tables."""
 PIECE_BYTES = 1 << 24
 
 
@@ -177,9 +178,9 @@ class ModelFile(TensorFile):
         self.layout = model.layout
         self.table: tuple[TablePart, ...] = model.table if self.config.engram else ()
         tensors = fit_tensors(
-            model.path, self.config, model_requirements(self.config), model.tensors, SUPPORTED
+            model.path, self.config, model_requirements(self.config), model.tensors, WEIGHT_TYPES
         )
-        check_table(model.path, self.config, self.table, SUPPORTED)
+        check_table(model.path, self.config, self.table, WEIGHT_TYPES)
         if self.table and self.table[0].rows.name == TABLE:
             tensors[TABLE] = self.table[0].rows
         self._engram: EngramTable | None = None
@@ -220,7 +221,7 @@ class DraftFile(TensorFile):
         metadata, stored = files.headers[0].metadata, files.tensors
         self.config: DraftConfig = read_draft_config(files.path, metadata, stored, backbone)
         tensors = fit_tensors(
-            files.path, self.config, draft_requirements(self.config), stored, SUPPORTED
+            files.path, self.config, draft_requirements(self.config), stored, WEIGHT_TYPES
         )
         super().__init__(files, metadata, tensors)
 
