@@ -1,9 +1,8 @@
-"""Encodes or draws tensors and writes them as GGUF files, whole or not at all."""
+"""Encodes or draws tensors and writes them as GGUF files."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,21 +11,31 @@ import numpy as np
 from gguf import GGMLQuantizationType as QT
 from gguf import GGUFWriter
 
-from engine.errors import ConfigError, ModelFileError
+from engine.errors import ConfigError
+from memory.gguf.maker.checkpoint import Checkpoint
+from memory.gguf.maker.publication import Publication
 from memory.gguf.maker.storage import (
-    F16_SCALES,
     TypePlan,
     encode,
+    has_random_blocks,
     random_blocks,
     random_floats,
     random_std,
 )
-from memory.gguf.maker.tensor_table import WRITERS, Tensor
+from memory.gguf.maker.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 
+RESIDUAL_WRITERS = (
+    "attn_output_b.weight",
+    "ffn_down_exps.weight",
+    "ffn_down_shexp.weight",
+    "engram_kv.weight",
+)
+"""Ends of the names of matrices that write into the residual streams."""
 
-@dataclass
+
+@dataclass(frozen=True)
 class Stored:
     """A tensor with its stored bytes, uint8 [..., row bytes]."""
 
@@ -36,9 +45,9 @@ class Stored:
 
 
 def store_all(
-    tensors: list[Tensor],
+    tensors: Sequence[Tensor],
     plan: TypePlan,
-    hf: Mapping[str, Array] | None,
+    checkpoint: Checkpoint | None,
     rng: np.random.Generator,
     damp: float = 1.0,
 ) -> list[Stored]:
@@ -47,21 +56,26 @@ def store_all(
     Args:
         tensors: what to store.
         plan: storage types.
-        hf: checkpoint tensors by official name, or None.
+        checkpoint: where the values come from, or None.
         rng: source of randomness.
         damp: factor on the random matrices that write into the residual streams; below 1 the model
             amplifies rounding less.
+
+    Raises:
+        ConfigError: a row does not fit its storage type, or there is no encoder.
+        ModelFileError: the checkpoint lacks a tensor.
     """
     out = []
     for tensor in tensors:
         kind = plan.choose(tensor)
-        if tensor.name.endswith(WRITERS):
+        if tensor.name.endswith(RESIDUAL_WRITERS):
             tensor = replace(tensor, gain=tensor.gain * damp)
-        if hf is None and (kind in F16_SCALES or kind in (QT.IQ1_M, QT.MXFP4, QT.NVFP4)):
+        if checkpoint is None and has_random_blocks(kind):
             data = random_blocks(tensor, kind, random_std(tensor), rng)
+        elif checkpoint is None:
+            data = encode(tensor, random_floats(tensor, rng), kind)
         else:
-            value = random_floats(tensor, rng) if hf is None else tensor.gather(hf)
-            data = encode(tensor, value, kind)
+            data = encode(tensor, tensor.gather(checkpoint), kind)
         out.append(Stored(tensor, kind, data))
     return out
 
@@ -81,8 +95,8 @@ def assign_shards(stored: list[Stored], count: int) -> list[list[Stored]]:
     """
     if count == 1:
         return [stored]
-    table = [s for s in stored if s.tensor.klass == "engram"]
-    rest = [s for s in stored if s.tensor.klass != "engram"]
+    table = [s for s in stored if s.tensor.category == "engram"]
+    rest = [s for s in stored if s.tensor.category != "engram"]
     parts = count - (1 if table else 0)
     if parts < 1 or len(rest) < parts:
         raise ConfigError(
@@ -99,64 +113,44 @@ def write_gguf(
     arch: str,
     stored: list[Stored],
     keys: Callable[[GGUFWriter], None],
+    files: Publication,
     split: int = 1,
 ) -> list[Path]:
-    """Write a file or a set of shards and return the paths.
-
-    Each file is written under a temporary name and renamed when complete, so a full disk or a
-    kill leaves no half file under the real name.
+    """Write a file or a set of shards into `files` and return the final paths.
 
     Raises:
         ConfigError: the split does not work.
-        ModelFileError: a file cannot be written.
+        OSError: a file cannot be written.
     """
     paths = shard_paths(path, split)
     shards = assign_shards(stored, split)
     for number, (shard, target) in enumerate(zip(shards, paths, strict=True)):
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.partial")
+        writer = GGUFWriter(files.begin(target), arch)
         try:
-            write_shard(temporary, arch, path.stem, shard, keys, number, split, len(stored))
-            temporary.replace(target)
-        except OSError as problem:
-            raise ModelFileError(
-                target, "", f"cannot be written: {problem.strerror or problem}"
-            ) from problem
+            if number == 0:
+                writer.add_string("general.name", path.stem)
+                writer.add_quantization_version(2)
+                keys(writer)
+            else:  # like llama.cpp's split tool: only split.* in further shards
+                del writer.kv_data[0]["general.architecture"]
+            if split > 1:
+                writer.add_uint16("split.no", number)
+                writer.add_uint16("split.count", split)
+                writer.add_int32("split.tensors.count", len(stored))
+            write_tensors(writer, shard)
         finally:
-            temporary.unlink(missing_ok=True)
+            writer.close()
     return paths
 
 
-def write_shard(
-    path: Path,
-    arch: str,
-    name: str,
-    shard: list[Stored],
-    keys: Callable[[GGUFWriter], None],
-    number: int,
-    split: int,
-    total: int,
-) -> None:
-    """Write one file; all keys but split.* stand in the first shard only."""
-    writer = GGUFWriter(path, arch)
-    try:
-        if number == 0:
-            writer.add_string("general.name", name)
-            writer.add_quantization_version(2)
-            keys(writer)
+def write_tensors(writer: GGUFWriter, shard: Sequence[Stored]) -> None:
+    """Write the header, all keys and the tensors of one file."""
+    for item in shard:
+        if item.kind in (QT.F32, QT.F16):
+            dtype = np.float32 if item.kind is QT.F32 else np.float16
+            writer.add_tensor(item.tensor.name, item.data.view(dtype))
         else:
-            del writer.kv_data[0]["general.architecture"]
-        if split > 1:
-            writer.add_uint16("split.no", number)
-            writer.add_uint16("split.count", split)
-            writer.add_int32("split.tensors.count", total)
-        for s in shard:
-            if s.kind in (QT.F32, QT.F16):
-                dtype = np.float32 if s.kind is QT.F32 else np.float16
-                writer.add_tensor(s.tensor.name, s.data.view(dtype))
-            else:
-                writer.add_tensor(s.tensor.name, s.data, raw_dtype=s.kind)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-    finally:
-        writer.close()
+            writer.add_tensor(item.tensor.name, item.data, raw_dtype=item.kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()

@@ -9,13 +9,16 @@ from gguf import GGML_QUANT_SIZES, quants
 from gguf import GGMLQuantizationType as QT
 
 from engine.errors import ConfigError
-from memory.gguf.maker.tensor_table import CLASSES, Tensor
+from memory.gguf.blocks import SUPPORTED
+from memory.gguf.maker.tensor import CLASSES, Tensor
 
 Array = np.ndarray[Any, Any]
 
-
 ALWAYS_F32 = {"norm", "sinks", "bias", "hyper_base", "hyper_scale", "engram_gate"}
 DEFAULT_F32 = {"router", "hyper"}
+EXPERT_PARTS = ("experts.gate", "experts.up", "experts.down")
+STORABLE = tuple(name for name in SUPPORTED if name != "I8")
+"""Names of the storage types that a weight can have."""
 
 
 class TypePlan:
@@ -27,28 +30,29 @@ class TypePlan:
 
     def __init__(self, text: str, default: str) -> None:
         self.rules: dict[str, list[QT]] = {"all": [self.parse(default)]}
-        for item in filter(None, (s.strip() for s in text.split(","))):
+        for item in filter(None, (part.strip() for part in text.split(","))):
             key, _, names = item.partition("=")
-            if key.partition(".")[0] not in {*CLASSES, "all"} or not names:
+            if key not in {"all", *CLASSES, *EXPERT_PARTS} or not names:
                 raise ConfigError(
-                    f"--types: {item!r} is not CLASS=TYPE; classes: all, {', '.join(CLASSES)}"
+                    f"types: {item!r} is not CLASS=TYPE; classes: all, "
+                    f"{', '.join([*CLASSES, *EXPERT_PARTS])}"
                 )
-            self.rules[key] = [self.parse(n) for n in names.split("+")]
+            self.rules[key] = [self.parse(name) for name in names.split("+")]
 
     @staticmethod
     def parse(name: str) -> QT:
-        """Return a type by its name, in any case."""
-        try:
-            return QT[name.upper()]
-        except KeyError:
-            raise ConfigError(f"--types: unknown type {name!r}") from None
+        """Return a storage type by its name, in any case."""
+        if name.upper() not in STORABLE:
+            known = ", ".join(STORABLE).lower()
+            raise ConfigError(f"types: unknown storage type {name!r}; known: {known}")
+        return QT[name.upper()]
 
     def choose(self, t: Tensor) -> QT:
         """Return the storage type of a tensor."""
-        if t.klass in ALWAYS_F32:
+        if t.category in ALWAYS_F32:
             return QT.F32
-        family = t.klass.partition(".")[0]
-        for key in (t.klass, family, *(() if family in DEFAULT_F32 else ("all",))):
+        family = t.category.partition(".")[0]
+        for key in (t.category, family, *(() if family in DEFAULT_F32 else ("all",))):
             if key in self.rules:
                 choice = self.rules[key]
                 return choice[t.layer % len(choice)]
@@ -65,7 +69,7 @@ def row_bytes(t: Tensor, kind: QT) -> int:
     if t.shape[-1] % block:
         raise ConfigError(
             f"{t.name}: row length {t.shape[-1]} is not a multiple of {block}, the block of "
-            f"{kind.name}; choose another type with --types"
+            f"{kind.name}; choose another type"
         )
     return t.shape[-1] // block * size
 
@@ -77,7 +81,7 @@ def encode(t: Tensor, value: Array, kind: QT) -> Array:
         stored = quants.quantize(value, kind)
     except NotImplementedError:
         raise ConfigError(
-            f"{t.name}: there is no encoder for {kind.name}; choose another type with --types"
+            f"{t.name}: there is no encoder for {kind.name}; choose another type"
         ) from None
     return np.ascontiguousarray(stored).view(np.uint8).reshape(*t.shape[:-1], width)
 
@@ -132,6 +136,11 @@ def put_scales(blocks: Array, kind: QT, scale: Array) -> None:
             )
 
 
+def has_random_blocks(kind: QT) -> bool:
+    """Whether `random_blocks` makes blocks of this type; others are encoded from floats."""
+    return kind in F16_SCALES or kind in (QT.IQ1_M, QT.MXFP4, QT.NVFP4)
+
+
 def random_blocks(t: Tensor, kind: QT, std: float, rng: np.random.Generator) -> Array:
     """Return random stored bytes whose decoded values have about the standard deviation `std`."""
     _, size = GGML_QUANT_SIZES[kind]
@@ -149,22 +158,22 @@ def random_blocks(t: Tensor, kind: QT, std: float, rng: np.random.Generator) -> 
 def random_floats(t: Tensor, rng: np.random.Generator) -> Array:
     """Values in the ranges of a trained model: norms near 1, matrices near 1/sqrt(row length)."""
     noise = rng.standard_normal(t.shape, dtype=np.float32)
-    if t.klass == "norm":
+    if t.category == "norm":
         return 1 + 0.15 * noise
-    if t.klass == "engram_gate":
+    if t.category == "engram_gate":
         return 1 + 0.3 * noise
-    if t.klass == "sinks":
+    if t.category == "sinks":
         return 1 + noise
-    if t.klass == "bias":
+    if t.category == "bias":
         return 0.25 * noise
-    if t.klass == "hyper_scale":
+    if t.category == "hyper_scale":
         return 0.6 + 0.3 * np.abs(noise)
-    if t.klass == "hyper_base":
+    if t.category == "hyper_base":
         return 0.7 * noise
     return noise * random_std(t)
 
 
 def random_std(t: Tensor) -> float:
     """Return the standard deviation of a random tensor's values."""
-    lookup = t.klass in ("embedding", "engram") or t.name == "markov_w1.weight"
+    lookup = t.category in ("embedding", "engram") or t.name == "markov_w1.weight"
     return 1.0 if lookup else t.gain * t.shape[-1] ** -0.5

@@ -1,122 +1,52 @@
-"""Every tensor of a model and its draft: file name, shape, class, and what it is made of."""
+"""Every tensor of a model and its draft, under its GGUF name and its official one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Iterator
 
-import numpy as np
-
-from engine.errors import ConfigError
 from memory.gguf.maker.engram_constants import engram_primes
 from memory.gguf.maker.shape import Config
-
-Array = np.ndarray[Any, Any]
-
-
-Join = Literal["one", "stack", "rows", "product"]
-WRITERS = (
-    "attn_output_b.weight",
-    "ffn_down_exps.weight",
-    "ffn_down_shexp.weight",
-    "engram_kv.weight",
-)
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """One GGUF tensor and the HF tensors it is made of."""
-
-    name: str
-    shape: tuple[int, ...]  # row-major; GGUF stores the reverse
-    klass: str
-    sources: tuple[str, ...]
-    join: Join = "one"  # stack: new first axis; rows: along the first; product: elementwise
-    layer: int = 0
-    gain: float = 1.0  # random mode: scale of a matrix relative to 1/sqrt(row length)
-
-    def gather(self, hf: Mapping[str, Array]) -> Array:
-        """Return the F32 value made of checkpoint tensors.
-
-        Raises:
-            ConfigError: one is missing or of another size.
-        """
-        missing = [s for s in self.sources if s not in hf]
-        if missing:
-            raise ConfigError(f"{self.name}: the checkpoint lacks {missing[0]}")
-        parts = [hf[s].astype(np.float32, copy=False) for s in self.sources]
-        if self.join == "stack":
-            out = np.stack(parts)
-        elif self.join == "rows":
-            out = np.concatenate(parts)
-        elif self.join == "product":
-            out = np.multiply(*parts)
-        else:
-            out = parts[0]
-        if out.size != np.prod(self.shape):
-            raise ConfigError(
-                f"{self.name}: {self.sources[0]} has shape {list(parts[0].shape)}, "
-                f"expected {list(self.shape)} in all"
-            )
-        return np.ascontiguousarray(out.reshape(self.shape))
-
-    def scatter(self, value: Array, rows: list[int]) -> dict[str, Array]:
-        """Return the inverse of gather; of a product the second factor becomes 1.
-
-        `rows` are the sizes of the parts for join "rows".
-        """
-        if self.join == "stack":
-            return dict(zip(self.sources, value, strict=True))
-        if self.join == "rows":
-            return dict(zip(self.sources, np.split(value, np.cumsum(rows)[:-1]), strict=True))
-        if self.join == "product":
-            return {self.sources[0]: value, self.sources[1]: np.ones_like(value)}
-        return {self.sources[0]: value}
-
-
-CLASSES = {
-    "embedding": "token embedding",
-    "output": "output head",
-    "attention": "q, kv and output projections of attention",
-    "compressor": "compressor projections",
-    "indexer": "indexer projections",
-    "router": "expert router (default f32)",
-    "hyper": "hyper-connection mixing matrices (default f32)",
-    "experts": "routed experts; experts.gate, experts.up, experts.down override one of the three",
-    "shared": "shared expert",
-    "engram": "Engram table",
-    "engram_proj": "Engram projection",
-    "draft": "DSpark fc, Markov and confidence matrices",
-}
+from memory.gguf.maker.tensor import Tensor
 
 
 def single(block: int, hf: str, layer: int) -> Callable[..., Tensor]:
-    """A constructor for tensors blk.<block>.* that are one HF tensor <hf>.* each."""
+    """Return a constructor for tensors blk.<block>.* that are one official tensor <hf>.* each."""
 
     def make(
-        name: str, shape: tuple[int, ...], klass: str, source: str, gain: float = 1.0
+        name: str, shape: tuple[int, ...], category: str, source: str, gain: float = 1.0
     ) -> Tensor:
         return Tensor(
-            f"blk.{block}.{name}", shape, klass, (f"{hf}.{source}",), layer=layer, gain=gain
+            f"blk.{block}.{name}", shape, category, (f"{hf}.{source}",), layer=layer, gain=gain
         )
 
     return make
 
 
 def block_tensors(cfg: Config, hf: str, index: int, layer: int, experts: int) -> Iterator[Tensor]:
-    """Tensors that a backbone layer and a DSpark block share. hf: 'layers.3' or 'mtp.0'."""
-    hidden, head_dim, heads, q_rank = (
-        cfg.hidden,
-        cfg["head_dim"],
-        cfg["num_attention_heads"],
-        cfg["q_lora_rank"],
-    )
-    groups, o_rank, ff = cfg["o_groups"], cfg["o_lora_rank"], cfg["moe_intermediate_size"]
-    streams = cfg.streams
-    mixes = streams * (streams + 2)
+    """Yield the tensors that a backbone layer and a DSpark stage have in common.
 
+    Args:
+        cfg: the model's shape.
+        hf: official prefix, `layers.3` or `mtp.0`.
+        index: block number in the file.
+        layer: number by which storage types alternate.
+        experts: routed experts.
+    """
     one = single(index, hf, layer)
+    yield from attention_tensors(cfg, one)
+    yield from feed_forward_tensors(cfg, hf, index, layer, experts)
+    mixes = cfg.streams * (cfg.streams + 2)
+    for part in ("attn", "ffn"):
+        width = cfg.streams * cfg.hidden
+        yield one(f"hc_{part}_fn.weight", (mixes, width), "hyper", f"hc_{part}_fn")
+        yield one(f"hc_{part}_base.weight", (mixes,), "hyper_base", f"hc_{part}_base")
+        yield one(f"hc_{part}_scale.weight", (3,), "hyper_scale", f"hc_{part}_scale")
+
+
+def attention_tensors(cfg: Config, one: Callable[..., Tensor]) -> Iterator[Tensor]:
+    """Yield the tensors of one layer's attention, without compressor and indexer."""
+    hidden, head_dim, heads = cfg.hidden, cfg["head_dim"], cfg["num_attention_heads"]
+    q_rank, groups, o_rank = cfg["q_lora_rank"], cfg["o_groups"], cfg["o_lora_rank"]
     yield one("attn_norm.weight", (hidden,), "norm", "attn_norm.weight")
     yield one("attn_q_a.weight", (q_rank, hidden), "attention", "attn.wq_a.weight")
     yield one("attn_q_a_norm.weight", (q_rank,), "norm", "attn.q_norm.weight")
@@ -133,6 +63,14 @@ def block_tensors(cfg: Config, hf: str, index: int, layer: int, experts: int) ->
     yield one(
         "attn_output_b.weight", (hidden, groups * o_rank), "attention", "attn.wo_b.weight", 1.6
     )
+
+
+def feed_forward_tensors(
+    cfg: Config, hf: str, index: int, layer: int, experts: int
+) -> Iterator[Tensor]:
+    """Yield norm, router, routed and shared experts of one layer; arguments as block_tensors."""
+    hidden, ff = cfg.hidden, cfg["moe_intermediate_size"]
+    one = single(index, hf, layer)
     yield one("ffn_norm.weight", (hidden,), "norm", "ffn_norm.weight")
     yield one("ffn_gate_inp.weight", (experts, hidden), "router", "ffn.gate.weight", 1.5)
     yield one("exp_probs_b.bias", (experts,), "bias", "ffn.gate.bias")
@@ -153,76 +91,20 @@ def block_tensors(cfg: Config, hf: str, index: int, layer: int, experts: int) ->
         yield one(
             f"ffn_{name}_shexp.weight", shape, "shared", f"ffn.shared_experts.{source}.weight", gain
         )
-    for part in ("attn", "ffn"):
-        yield one(f"hc_{part}_fn.weight", (mixes, streams * hidden), "hyper", f"hc_{part}_fn")
-        yield one(f"hc_{part}_base.weight", (mixes,), "hyper_base", f"hc_{part}_base")
-        yield one(f"hc_{part}_scale.weight", (3,), "hyper_scale", f"hc_{part}_scale")
 
 
 def main_tensors(cfg: Config) -> Iterator[Tensor]:
-    """Yield every tensor of the backbone."""
-    hidden, head_dim = cfg.hidden, cfg["head_dim"]
-    index_dim, index_heads = cfg["index_head_dim"], cfg["index_n_heads"]
+    """Yield every tensor of the backbone, in the order of the file."""
+    hidden = cfg.hidden
     yield Tensor("token_embd.weight", (cfg.vocab, hidden), "embedding", ("embed.weight",))
     yield Tensor("output_norm.weight", (hidden,), "norm", ("norm.weight",))
     yield Tensor("output.weight", (cfg.vocab, hidden), "output", ("head.weight",), gain=2.0)
     for layer in range(cfg.layers):
         hf = f"layers.{layer}"
-        one = single(layer, hf, layer)
         yield from block_tensors(cfg, hf, layer, layer, cfg["n_routed_experts"])
-        if layer in cfg["kv_source_layer_ids"]:
-            yield one(
-                "attn_compressor_kv.weight",
-                (head_dim, hidden),
-                "compressor",
-                "attn.compressor.wkv.weight",
-            )
-            if cfg["compress_ratios"][layer] > 1:
-                yield one(
-                    "attn_compressor_gate.weight",
-                    (head_dim, hidden),
-                    "compressor",
-                    "attn.compressor.wgate.weight",
-                    1.5,
-                )
-            yield one(
-                "attn_compressor_norm.weight", (head_dim,), "norm", "attn.compressor.norm.weight"
-            )
-            yield one(
-                "indexer.attn_k.weight", (index_dim, head_dim), "indexer", "attn.indexer.wk.weight"
-            )
-            yield one("indexer.k_norm.weight", (index_dim,), "norm", "attn.indexer.k_norm.weight")
-        if layer in cfg["index_source_layer_ids"]:
-            yield one(
-                "indexer.attn_q_b.weight",
-                (index_heads * index_dim, cfg["q_lora_rank"]),
-                "indexer",
-                "attn.indexer.wq_b.weight",
-            )
-            yield one(
-                "indexer.proj.weight",
-                (index_heads, hidden),
-                "indexer",
-                "attn.indexer.weights_proj.weight",
-            )
+        yield from compression_tensors(cfg, hf, layer)
         if layer in cfg.engram_layers:
-            width = (
-                (cfg["engram_max_ngram_size"] - 1) * cfg["engram_n_heads"] * cfg["engram_head_dim"]
-            )
-            yield one(
-                "engram_kv.weight",
-                ((cfg.streams + 1) * hidden, width),
-                "engram_proj",
-                "engram.wkv.weight",
-            )
-            yield Tensor(
-                f"blk.{layer}.engram_gate.weight",
-                (cfg.streams, hidden),
-                "engram_gate",
-                (f"{hf}.engram.q_weight", f"{hf}.engram.k_weight"),
-                "product",
-                layer,
-            )
+            yield from engram_tensors(cfg, hf, layer)
     if cfg.engram_layers:
         rows = sum(map(sum, engram_primes(cfg)))
         yield Tensor(
@@ -234,8 +116,46 @@ def main_tensors(cfg: Config) -> Iterator[Tensor]:
         )
 
 
+def compression_tensors(cfg: Config, hf: str, layer: int) -> Iterator[Tensor]:
+    """Yield compressor and index keys of a KV source, the index queries of an index source."""
+    hidden, head_dim = cfg.hidden, cfg["head_dim"]
+    index_dim, index_heads = cfg["index_head_dim"], cfg["index_n_heads"]
+    one = single(layer, hf, layer)
+    if layer in cfg["kv_source_layer_ids"]:
+        source, shape = "attn.compressor", (head_dim, hidden)
+        yield one("attn_compressor_kv.weight", shape, "compressor", f"{source}.wkv.weight")
+        if cfg["compress_ratios"][layer] > 1:
+            gate = f"{source}.wgate.weight"
+            yield one("attn_compressor_gate.weight", shape, "compressor", gate, 1.5)
+        yield one("attn_compressor_norm.weight", (head_dim,), "norm", f"{source}.norm.weight")
+        shape, source = (index_dim, head_dim), "attn.indexer"
+        yield one("indexer.attn_k.weight", shape, "indexer", f"{source}.wk.weight")
+        yield one("indexer.k_norm.weight", (index_dim,), "norm", f"{source}.k_norm.weight")
+    if layer in cfg["index_source_layer_ids"]:
+        shape, source = (index_heads * index_dim, cfg["q_lora_rank"]), "attn.indexer"
+        yield one("indexer.attn_q_b.weight", shape, "indexer", f"{source}.wq_b.weight")
+        shape = (index_heads, hidden)
+        yield one("indexer.proj.weight", shape, "indexer", f"{source}.weights_proj.weight")
+
+
+def engram_tensors(cfg: Config, hf: str, layer: int) -> Iterator[Tensor]:
+    """Yield projection and gate of a layer that reads the n-gram memory."""
+    num_columns = (cfg["engram_max_ngram_size"] - 1) * cfg["engram_n_heads"]
+    shape = ((cfg.streams + 1) * cfg.hidden, num_columns * cfg["engram_head_dim"])
+    one = single(layer, hf, layer)
+    yield one("engram_kv.weight", shape, "engram_proj", "engram.wkv.weight")
+    yield Tensor(
+        f"blk.{layer}.engram_gate.weight",
+        (cfg.streams, cfg.hidden),
+        "engram_gate",
+        (f"{hf}.engram.q_weight", f"{hf}.engram.k_weight"),
+        "product",
+        layer,
+    )
+
+
 def draft_tensors(cfg: Config) -> Iterator[Tensor]:
-    """Yield every tensor of the draft."""
+    """Yield every tensor of the draft, in the order of the file."""
     hidden, rank, last = cfg.hidden, cfg["dspark_markov_rank"], cfg.draft_blocks - 1
     yield Tensor(
         "fc.weight",

@@ -77,7 +77,9 @@ TINY_CONFIG: dict[str, Any] = {
 }
 
 TINY_TYPES = (
-    "all=q8_0,experts=iq2_xxs+iq1_m,experts.down=iq2_xs,shared=q4_k,output=q6_k,"
-    "engram=iq4_nl,hyper=f32,router=f32,draft=q8_0"
+    "all=q8_0,experts=iq2_xxs+iq1_m,experts.down=iq2_xs,shared=q4_k,output=q6_k,engram=iq4_nl"
 )
 """Storage types in the manner of the community files."""
+
+TINY_DAMP = 0.1
+"""Factor on random residual updates: of full size they would amplify rounding."""
