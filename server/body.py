@@ -43,18 +43,20 @@ def parse_json(raw: bytes) -> dict[str, Any]:
     return value
 
 
-def parse_json_value(raw: bytes, source: str) -> Any:
+def parse_json_value(raw: bytes, source: str, *, strict: bool = True) -> Any:
     """Parse any JSON value; lone surrogates in its texts become U+FFFD.
 
     Args:
         raw: UTF-8 text, with or without a byte order mark.
         source: what it is, for the complaint.
+        strict: refuse NaN and Infinity, which Python reads but JSON does not have.
 
     Raises:
         RequestError: not UTF-8 or not JSON.
     """
     try:
-        value = json.loads(raw.decode("utf-8-sig"), parse_constant=_refuse_constant)
+        refuse = _refuse_constant if strict else None
+        value = json.loads(raw.decode("utf-8-sig"), parse_constant=refuse)
         return _without_surrogates(value) if _SURROGATE_ESCAPE.search(raw) else value
     except UnicodeDecodeError as problem:
         raise RequestError(f"{source} is not UTF-8 (byte {problem.start}).") from None

@@ -104,10 +104,11 @@ def read_bytes(source: str) -> bytes:
 
 
 def read_json_file(source: str) -> Any:
-    """Return the JSON value in a file, in standard input for `-`.
+    """Return the JSON value in a file, in standard input for `-`; NaN and Infinity may occur.
 
     Raises:
         ConfigError: it cannot be read.
         RequestError: it is not JSON.
     """
-    return parse_json_value(read_bytes(source), "standard input" if source == "-" else source)
+    name = "standard input" if source == "-" else source
+    return parse_json_value(read_bytes(source), name, strict=False)
