@@ -62,33 +62,46 @@ class Header:
 
 
 def check_ranges(header: Header) -> None:
-    """Check that the tensors' bytes are aligned, inside the file and do not overlap.
+    """Check that the tensors' bytes fill the data section: aligned, in the file, one after another.
+
+    No gap beyond the alignment is allowed, as in llama.cpp: a gap means that a type or an extent is
+    wrong. The tensors may lie in any order.
 
     Raises:
-        ModelFileError: names the tensor (or both) and the offsets.
+        ModelFileError: names the tensor and the bytes.
     """
-    previous: TensorInfo | None = None
-    for info in sorted(header.tensors, key=lambda t: t.offset):
-        field = quote(info.name)
-        if (info.offset - header.data_offset) % header.alignment:
+    ordered = sorted(header.tensors, key=lambda info: info.offset)
+    for info in ordered:
+        relative, stop = info.offset - header.data_offset, info.offset + info.num_bytes
+        if relative % header.alignment:
             raise ModelFileError(
                 header.path,
-                field,
-                f"offset {info.offset - header.data_offset} is not a multiple of the alignment "
-                f"{header.alignment}",
+                quote(info.name),
+                f"offset {relative} is not a multiple of the alignment {header.alignment}",
             )
-        if info.offset + info.num_bytes > header.file_size:
+        if stop > header.file_size:
             raise ModelFileError(
                 header.path,
-                field,
-                f"its data ends at byte {info.offset + info.num_bytes}, but the file has "
-                f"{header.file_size}; the file is truncated or damaged, download it again",
+                quote(info.name),
+                f"its data ends at byte {stop}, but the file has {header.file_size}; the file is "
+                "truncated or damaged, download it again",
             )
-        if previous is not None and info.offset < previous.offset + previous.num_bytes:
+    end, before = header.data_offset, "the header"
+    for info in ordered:
+        expected = end + (header.data_offset - end) % header.alignment
+        if info.offset != expected:
+            problem = "overlaps" if info.offset < expected else "leaves a gap after"
             raise ModelFileError(
                 header.path,
-                field,
-                f"its data at byte {info.offset} overlaps {quote(previous.name)}, which ends at "
-                f"{previous.offset + previous.num_bytes}",
+                quote(info.name),
+                f"its data at byte {info.offset} {problem} {before}, which ends at {end}; a type, "
+                "shape or offset is damaged",
             )
-        previous = info
+        end, before = info.offset + info.num_bytes, quote(info.name)
+    spare = header.file_size - end
+    if ordered and spare > max(header.alignment, fmt.MAX_SPARE_BYTES):
+        raise ModelFileError(
+            header.path,
+            before,
+            f"{spare} bytes follow this last tensor; its type or shape is damaged",
+        )

@@ -31,8 +31,9 @@ def header(*spans: tuple[int, int], alignment: int = 32, size: int = 10_000) -> 
 
 def test_sound_ranges_in_any_order() -> None:
     check_ranges(header())
-    check_ranges(header((128, 32), (64, 64), (192, 10_000 - 192)))
-    check_ranges(header((65, 1), (66, 1), alignment=1))
+    check_ranges(header((128, 32), (64, 64), (160, 10_000 - 160)))
+    check_ranges(header((64, 1), (65, 1), alignment=1, size=66))
+    check_ranges(header((64, 33), (128, 9_000)))
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,9 @@ def test_sound_ranges_in_any_order() -> None:
         (((96, 1), (64, 33)), "t0", "overlaps t1"),
         (((64, 1), (64, 1)), "t1", "overlaps t0"),
         (((80, 1),), "t0", "alignment"),
+        (((96, 9000),), "t0", "gap after the header"),
+        (((64, 32), (128, 9000)), "t1", "gap after t0, which ends at 96"),
+        (((64, 32), (96, 1000)), "t1", "8904 bytes follow this last tensor"),
         (((64, 9937),), "t0", "truncated"),
         (((1 << 62, 1),), "t0", "truncated"),
     ],
