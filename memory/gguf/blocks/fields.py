@@ -44,8 +44,7 @@ def bit_planes(data: Tensor, width: int) -> Tensor:
     [..., W] -> uint8 [..., K, W] with K = 8 / width: the first plane holds the lowest bits of all
     bytes. This is the order of types that keep values i and i + W in one byte.
     """
-    shifts = torch.arange(0, 8, width, dtype=torch.uint8, device=data.device)
-    return (data.unsqueeze(-2) >> shifts[:, None]) & ((1 << width) - 1)
+    return torch.stack(_byte_fields(data, width), dim=-2)
 
 
 def bit_runs(data: Tensor, width: int) -> Tensor:
@@ -53,14 +52,19 @@ def bit_runs(data: Tensor, width: int) -> Tensor:
 
     [..., W] -> uint8 [..., W * K] with K = 8 / width.
     """
-    shifts = torch.arange(0, 8, width, dtype=torch.uint8, device=data.device)
-    return ((data.unsqueeze(-1) >> shifts) & ((1 << width) - 1)).flatten(-2)
+    return torch.stack(_byte_fields(data, width), dim=-1).flatten(-2)
+
+
+def _byte_fields(data: Tensor, width: int) -> list[Tensor]:
+    # Shifts by a number are several times as fast as shifts by a broadcast tensor on a CPU.
+    mask = (1 << width) - 1
+    return [data >> shift & mask for shift in range(0, 8, width)]
 
 
 def word_fields(words: Tensor, width: int, count: int) -> Tensor:
     """Split words into `count` fields of `width` bits, lowest first: [...] -> [..., count]."""
-    shifts = torch.arange(0, width * count, width, dtype=torch.int32, device=words.device)
-    return (words.unsqueeze(-1) >> shifts) & ((1 << width) - 1)
+    mask = (1 << width) - 1
+    return torch.stack([words >> width * i & mask for i in range(count)], dim=-1)
 
 
 def signs(bits: Tensor) -> Tensor:
