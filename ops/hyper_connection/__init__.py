@@ -3,9 +3,9 @@
 from ops.hyper_connection.reference import (
     collapse_streams,
     mix_weights,
-    sinkhorn,
     spread_output,
     stream_mix,
 )
+from ops.hyper_connection.schema import sinkhorn
 
 __all__ = ["collapse_streams", "mix_weights", "sinkhorn", "spread_output", "stream_mix"]

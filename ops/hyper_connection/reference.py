@@ -21,7 +21,7 @@ def sinkhorn(logits: Tensor, iterations: int, eps: float) -> Tensor:
     for _ in range(iterations - 1):
         c = c / (c.sum(-1, keepdim=True) + eps)
         c = c / (c.sum(-2, keepdim=True) + eps)
-    return c
+    return c.contiguous()
 
 
 def mix_weights(
@@ -41,7 +41,7 @@ def mix_weights(
     collapse = torch.sigmoid(mixes[..., :h] * scale[0] + base[:h]) + eps
     spread = 2 * torch.sigmoid(mixes[..., h : 2 * h] * scale[1] + base[h : 2 * h])
     logits = (mixes[..., 2 * h :] * scale[2] + base[2 * h :]).unflatten(-1, (h, h))
-    return collapse, spread, sinkhorn(logits, iterations, eps)
+    return collapse, spread, torch.ops.ds41.sinkhorn(logits, iterations, eps)
 
 
 def stream_mix(

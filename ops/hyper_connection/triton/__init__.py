@@ -1,0 +1,1 @@
+"""Triton kernels of hyper-connections; imported only where Triton exists."""
