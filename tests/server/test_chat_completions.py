@@ -306,7 +306,7 @@ def test_required_call_is_forced_after_thinking(
 
 
 def test_single_call_if_parallel_is_off(make_server: Make, engine_class: Any, until: Make) -> None:
-    output = "</think>" + calls(invoke("get"), invoke("put"))
+    output = "</think>" + calls(invoke("get"), invoke("put", k="v" * 500))
     server = make_server(lambda p, s: engine_class.say(output, token_s=0.002))
     body = {"messages": MESSAGES, "tools": TOOLS, "parallel_tool_calls": False}
     _, _, answer = server.post("/v1/chat/completions", body)

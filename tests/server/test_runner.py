@@ -100,7 +100,7 @@ def test_drain_refuses_waiting_and_cuts_slow_requests(
 ) -> None:
     server = make_server(
         lambda p, s: engine_class.say("x" * 900, token_s=0.05),
-        drain_timeout_s=0.5,
+        drain_timeout_s=1.0,
         max_num_seqs=1,
     )
     body = {"prompt": "a", "max_tokens": 900}
@@ -111,11 +111,11 @@ def test_drain_refuses_waiting_and_cuts_slow_requests(
     start_s = time.monotonic()
     server.request_stop()
     waiting.join(5)
-    assert time.monotonic() - start_s < 0.45
+    assert time.monotonic() - start_s < 0.95
     assert answers[0][0] == 503
     assert answers[0][2]["error"]["code"] == "shutting_down"
     running.join(5)
-    assert time.monotonic() - start_s >= 0.45
+    assert time.monotonic() - start_s >= 0.95
     assert events[0][-1] == "[DONE]"
     assert events[0][-2]["error"]["code"] == "shutting_down"
     server.join()
