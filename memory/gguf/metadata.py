@@ -23,6 +23,8 @@ from memory.gguf.tokenizer_keys import TOKENIZER_KEYS, read_tokenizer_size, read
 MAX_LAYERS = 1024
 MAX_WIDTH = 1 << 20
 MAX_TOKENS = 1 << 30
+# Windows and selections size caches and index tensors, so a damaged value must not pass.
+MAX_SELECTED = 1 << 16
 MAX_REAL = 1e9
 
 
@@ -105,7 +107,7 @@ def read_block_fields(keys: KeyReader, vocab_size: int) -> dict[str, Any]:
         "q_lora_rank": keys.integer("attention.q_lora_rank", 1, MAX_WIDTH),
         "o_groups": keys.integer("attention.output_group_count", 1, 1 << 16),
         "o_lora_rank": keys.integer("attention.output_lora_rank", 1, MAX_WIDTH),
-        "window": keys.integer("attention.sliding_window", 1, MAX_TOKENS),
+        "window": keys.integer("attention.sliding_window", 1, MAX_SELECTED),
         "norm_eps": keys.real("attention.layer_norm_rms_epsilon", 0.0, 1.0),
         "rope_theta": keys.real("rope.freq_base", 1.0, 1e12, 10000.0),
         "num_experts": keys.integer("expert_count", 1, 1 << 16),
@@ -116,7 +118,7 @@ def read_block_fields(keys: KeyReader, vocab_size: int) -> dict[str, Any]:
         "expert_weights_norm": keys.boolean("expert_weights_norm"),
         "swiglu_limits": keys.reals("swiglu_clamp_exp", layers, 0.0, MAX_REAL),
         "hc_streams": keys.integer("hyper_connection.count", 1, 8),
-        "hc_sinkhorn_iters": keys.integer("hyper_connection.sinkhorn_iterations", 1, 1000),
+        "hc_sinkhorn_iters": keys.integer("hyper_connection.sinkhorn_iterations", 1, 128),
         "hc_eps": keys.real("hyper_connection.epsilon", 0.0, 1.0),
     }
     fields["swiglu_limits_shared"] = (
@@ -165,7 +167,7 @@ def read_model_config(model: MappedModel) -> ModelConfig:
         "index_source_layers": tuple(keys.integers(SOURCE_KEYS[1], [])),
         "index_num_heads": keys.integer("attention.indexer.head_count", 1, 1 << 16),
         "index_head_dim": keys.integer("attention.indexer.key_length", 1, 1 << 16),
-        "index_top_k": keys.integer("attention.indexer.top_k", 1, MAX_TOKENS),
+        "index_top_k": keys.integer("attention.indexer.top_k", 1, MAX_SELECTED),
         "yarn_factor": keys.real("rope.scaling.factor", 1.0, 1e6),
         "yarn_original_context": keys.integer(
             "rope.scaling.original_context_length", 1, MAX_TOKENS
@@ -179,8 +181,8 @@ def read_model_config(model: MappedModel) -> ModelConfig:
     if has_candidates(keys):
         fields |= {
             "candidate_source_layer": keys.integer(f"{CANDIDATE}_source_layer", 0, layers - 1),
-            "candidate_top_k_blocks": keys.integer(CANDIDATE_KEYS[0], 1, MAX_TOKENS),
-            "candidate_block_size": keys.integer(CANDIDATE_KEYS[1], 1, MAX_TOKENS),
+            "candidate_top_k_blocks": keys.integer(CANDIDATE_KEYS[0], 1, MAX_SELECTED),
+            "candidate_block_size": keys.integer(CANDIDATE_KEYS[1], 1, MAX_SELECTED),
         }
     scaling = keys.text("rope.scaling.type")
     if scaling != "yarn":
