@@ -169,12 +169,18 @@ def read_header(path: str, file_index: int = 0) -> Header:
         num_tensors = cursor.u64("count")
         # A directory entry has a length, a name byte, a rank, a dimension, a type and an offset.
         if num_tensors > min(fmt.MAX_TENSORS, file_size // 33):
-            raise cursor.fail(f"{num_tensors} tensors cannot be in a file of {file_size} bytes")
+            raise cursor.fail(
+                f"{num_tensors} tensors cannot be in a file of {file_size} bytes; the file is "
+                "truncated or damaged"
+            )
         cursor.field = "metadata count"
         num_keys = cursor.u64("count")
         # A pair has a length, a name byte, a type and a value byte.
         if num_keys > min(fmt.MAX_KEYS, file_size // 14):
-            raise cursor.fail(f"{num_keys} keys cannot be in a file of {file_size} bytes")
+            raise cursor.fail(
+                f"{num_keys} keys cannot be in a file of {file_size} bytes; the file is "
+                "truncated or damaged"
+            )
         metadata = read_metadata(cursor, num_keys)
         alignment = read_alignment(cursor, metadata)
         data_offset, tensors = read_tensors(cursor, num_tensors, alignment, file_index)
