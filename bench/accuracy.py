@@ -37,7 +37,8 @@ DECODE_FROM = 100
 POCKET_TEXT = (
     "<｜begin▁of▁sentence｜><｜User｜>Hello<｜Assistant｜></think>Hello! How can I help you?"
     "<｜end▁of▁sentence｜><｜User｜>My name is Clara.<｜Assistant｜></think>"
-    "Nice to meet you, Clara!<｜end▁of▁sentence｜><｜User｜>What is the capital of Japan?<｜Assistant｜></think>"
+    "Nice to meet you, Clara!<｜end▁of▁sentence｜><｜User｜>What is the capital of Japan?"
+    "<｜Assistant｜></think>"
     "The capital of Japan is Tokyo.<｜end▁of▁sentence｜><｜User｜>Repeat exactly: QX7-48KD"
     "<｜Assistant｜></think>QX7-48KD<｜end▁of▁sentence｜>"
 )

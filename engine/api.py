@@ -222,7 +222,7 @@ class Engine:
         for batch in decoding:
             alive = [s for s in batch if s.status is Status.DECODE]
             if alive:
-                self._guarded(alive, lambda batch=alive: self._executor.decode(batch))  # type: ignore[misc]
+                self._guarded(alive, lambda batch=alive: self._executor.decode(batch))
         self._scheduler.remove_finished()
 
     def _guarded(self, sequences: list[Sequence], step: object) -> None:

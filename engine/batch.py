@@ -111,7 +111,6 @@ class StepExecutor:
         """Choose a token for each row and deliver it; a bad row ends only its own request."""
         if all(is_plain_greedy(s.params, s.num_generated) for s in batch):
             ids, ok = sample_greedy(logits, self.state)
-            needs_counts = False
         else:
             host = self.host_inputs.rows(len(batch))
             for row, s in enumerate(batch):
@@ -122,12 +121,9 @@ class StepExecutor:
             inputs = self.inputs.rows(len(batch))
             inputs.copy_from(host)
             ids, ok = sample(logits, inputs, self.state)
-            needs_counts = True
             record_tokens(ids, inputs, self.state)
         scores = self._logprobs(batch, logits, ids)
         chosen, usable = ids.tolist(), ok.tolist()
-        if not needs_counts:
-            self._count_greedy(batch, chosen)
         for row, sequence in enumerate(batch):
             if not usable[row]:
                 sequence.finish("error", _BAD_LOGITS)
@@ -138,12 +134,6 @@ class StepExecutor:
             sequence.on_event(TokensEvent((chosen[row],), None if own is None else (own,)))
             if reason is not None:
                 sequence.finish(reason)
-
-    def _count_greedy(self, batch: list[Sequence], chosen: list[int]) -> None:
-        """Keep counts right for sequences whose parameters will need them later (min_tokens)."""
-        for row, sequence in enumerate(batch):
-            if sequence.params.min_tokens:
-                self.state.output_counts[sequence.slot, chosen[row]] += 1
 
     def _logprobs(
         self, batch: list[Sequence], logits: Tensor, ids: Tensor

@@ -239,7 +239,7 @@ def parse_text(f: dataclasses.Field[Any], text: str) -> Any:
     Raises:
         ConfigError: the text is not of the type; names the setting and what was expected.
     """
-    kind = type(f.default)
+    kind: Any = type(f.default)
     try:
         if kind is bool:
             lowered = text.strip().lower()

@@ -99,6 +99,6 @@ def make_runner(
         check_fits(backbone, 0, device)
         fill_weights(backbone, file, backbone_names(model), device, str(file.path), progress)
     engram = None
-    if model.engram is not None:
+    if model.engram is not None and file.engram is not None:
         engram = (file.engram, EngramHasher(model.engram))
     return ModelRunner(backbone, state, engram, config, precision, device)

@@ -160,7 +160,7 @@ class ModelRunner:
         return self.backbone.logits(collapsed)
 
     def logits_in_pieces(self, collapsed: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """Yield (first row, logits) of a long chunk, few rows at a time to bound memory."""
+        """Yield (first row, logits [T, V]) of a long chunk [.., D], few rows at a time."""
         for first in range(0, collapsed.shape[0], _LOGITS_ROWS):
             yield first, self.logits(collapsed[first : first + _LOGITS_ROWS])
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from engine.errors import RequestError
 from engine.request import SamplingParams
 from engine.sampling_state import SamplingInputs, SamplingState
+from ops.top_k import exact_top_k
 
 
 def check_token_ids(params: SamplingParams, vocab_size: int) -> None:
@@ -186,7 +187,7 @@ def token_logprobs(
     chosen = (logits.gather(-1, token_ids[:, None]) - total)[:, 0]
     if num_top == 0:
         return chosen, token_ids.new_empty(len(token_ids), 0), total.new_empty(len(token_ids), 0)
-    top_ids = _top_ids(logits, num_top)
+    top_ids = exact_top_k(logits, num_top)
     return chosen, top_ids, logits.gather(-1, top_ids) - total
 
 
@@ -196,16 +197,3 @@ def _ban(logits: Tensor, banned: Tensor) -> tuple[Tensor, Tensor]:
     usable = (logits < torch.inf).all(dim=-1)  # False for NaN as well
     ok = usable & (masked > -torch.inf).any(dim=-1)
     return torch.where(ok[:, None], masked, 0.0), ok
-
-
-def _top_ids(logits: Tensor, num_top: int) -> Tensor:
-    """Ids of the `num_top` largest logits, descending, equal ones by ascending id.
-
-    `topk` leaves the order of equals open, so it is given distinct 64-bit keys: the float's bits in
-    an order-preserving form above, the id below.
-    """
-    bits = (logits + 0.0).view(torch.int32)  # + 0.0 makes -0.0 equal to 0.0
-    ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()
-    ids = torch.arange(logits.shape[-1] - 1, -1, -1, device=logits.device)
-    keys = (ordered << 32) | ids
-    return logits.shape[-1] - 1 - (keys.topk(num_top, dim=-1).values & 0xFFFFFFFF)

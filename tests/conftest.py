@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from memory.gguf.maker import convert
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -23,6 +22,7 @@ from engine.model.names import backbone_names, draft_names
 from engine.model.precision import DTYPES, Precision
 from engine.model.state import CacheState, allocate_state
 from memory.gguf import DraftFile, ModelFile, open_draft, open_model
+from memory.gguf.maker import convert
 
 DATA = Path(__file__).parent / "data"
 

@@ -70,7 +70,15 @@ def make_context(
     compress_frequencies: Tensor,
     probe: Probe | None = None,
 ) -> StepContext:
-    """Derive a step's shared values."""
+    """Derive a step's shared values.
+
+    Args:
+        inputs: T rows.
+        shape: static facts.
+        scratch_slot: slot of padding rows.
+        window_frequencies, compress_frequencies: inverse frequencies [P] float32.
+        probe: sees inner values, or None.
+    """
     positions = inputs.positions
     pair_start = torch.div(positions, 2, rounding_mode="floor") * 2
     return StepContext(

@@ -190,7 +190,11 @@ class Draft(nn.Module):
         state: CacheState,
         probe: Probe | None = None,
     ) -> DraftBlock:
-        """Draft greedily; arguments as `hidden`."""
+        """Draft greedily for B sequences; arguments as `hidden`.
+
+        Returns:
+            Proposals [B, P] with their logits [B, P, V] and confidence [B, P].
+        """
         y = self.hidden(backbone, next_ids, last, slots, state, probe)
         normed = rms_norm(y, self.norm, self.config.norm_eps)
         base = nn.functional.linear(normed.float(), backbone.head)

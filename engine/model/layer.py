@@ -141,7 +141,7 @@ class BackboneLayer(HyperLayer):
     def forward(
         self, x: Tensor, collapse: Tensor, ctx: StepContext, state: CacheState
     ) -> tuple[Tensor, Tensor]:
-        """Run the layer on streams that already hold its Engram part; see `HyperLayer.run`."""
+        """Run the layer on streams [T, H, D] that hold its Engram part; see `HyperLayer.run`."""
 
         def attend(attention_in: Tensor) -> Tensor:
             rope = ctx.rope(self.ratio)

@@ -79,18 +79,20 @@ def allocate_state(
     slots = config.max_num_seqs + 1
     max_len = resolve_max_model_len(model, config)
     step_rows = max(config.decode_buckets)
-    kv = {"dtype": precision.compute, "device": device}
+
+    def cache(rows: int, width: int) -> Tensor:
+        return torch.zeros(slots, rows, width, dtype=precision.compute, device=device)
 
     def ring(window: int, width: int) -> Tensor:
         # Writing up to step_rows new rows first must not overwrite what the oldest of them reads.
-        return torch.zeros(slots, max(2 * window, window + step_rows), width, **kv)
+        return cache(max(2 * window, window + step_rows), width)
 
     latent, index_key, carry = {}, {}, {}
     for layer in model.kv_source_layers:
         ratio = model.compress_ratios[layer]
         rows = -(-max_len // ratio)
-        latent[layer] = torch.zeros(slots, rows, model.head_dim, **kv)
-        index_key[layer] = torch.zeros(slots, rows, model.index_head_dim, **kv)
+        latent[layer] = cache(rows, model.head_dim)
+        index_key[layer] = cache(rows, model.index_head_dim)
         if ratio > 1:
             carry_rows = max(_CARRY_ROWS, 2 * step_rows)
             carry[layer] = torch.zeros(slots, carry_rows, 2, model.head_dim, device=device)

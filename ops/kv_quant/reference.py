@@ -31,12 +31,12 @@ _INV_E2M1_MAX = torch.tensor(1.0 / 6.0, dtype=torch.float32).item()
 
 
 def power_of_two(biased_exponent: Tensor) -> Tensor:
-    """Return 2^(e - 127) as float32 for int32 biased exponents 1 to 254."""
+    """Return 2^(e - 127) as float32 [...] for int32 biased exponents [...], 1 to 254."""
     return (biased_exponent << 23).view(torch.float32)
 
 
 def ceil_power_of_two_exponent(v: Tensor) -> Tensor:
-    """Return the biased exponent (int32, the E8M0 byte) of the least power of two >= v.
+    """Return the biased exponent (int32 [...], the E8M0 byte) of the least power of two >= v.
 
     `v` is float32, positive and normal: one is added to its exponent bits if its mantissa is not 0.
     """
@@ -45,7 +45,7 @@ def ceil_power_of_two_exponent(v: Tensor) -> Tensor:
 
 
 def round_e4m3(x: Tensor) -> Tensor:
-    """Round float32 to the nearest E4M3 value, ties to even, saturating at +-448."""
+    """Round float32 [...] to the nearest E4M3 value, ties to even, saturating at +-448."""
     a = x.abs().clamp(max=_E4M3_MAX)
     exponent = (a.view(torch.int32) >> 23).clamp(min=127 - 6)  # below 2^-6 the spacing is constant
     step = power_of_two(exponent - 3)
@@ -53,14 +53,14 @@ def round_e4m3(x: Tensor) -> Tensor:
 
 
 def round_e2m1(x: Tensor) -> Tensor:
-    """Round float32 to the nearest of 0, .5, 1, 1.5, 2, 3, 4, 6, ties to the even code."""
+    """Round float32 [...] to the nearest of 0, .5, 1, 1.5, 2, 3, 4, 6, ties to the even code."""
     a = x.abs().clamp(max=_E2M1_MAX)
     step = torch.where(a < 2.0, 0.5, torch.where(a < 4.0, 1.0, 2.0))
     return torch.copysign(torch.round(a / step) * step, x)
 
 
 def encode_e4m3(value: Tensor) -> Tensor:
-    """Return the E4M3 code (uint8) of values that `round_e4m3` returned."""
+    """Return the E4M3 codes (uint8 [...]) of values that `round_e4m3` returned."""
     bits = value.abs().view(torch.int32)
     exponent = bits >> 23
     normal = ((exponent - 120) << 3) | ((bits >> 20) & 7)
@@ -70,7 +70,7 @@ def encode_e4m3(value: Tensor) -> Tensor:
 
 
 def encode_e2m1(value: Tensor) -> Tensor:
-    """Return the E2M1 code (uint8, low four bits) of values that `round_e2m1` returned."""
+    """Return the E2M1 codes (uint8 [...], low four bits) of values that `round_e2m1` returned."""
     a = value.abs()
     # 0, .5, 1, 1.5, 2 are twice their value; 3, 4, 6 follow as codes 5, 6, 7.
     code = torch.where(a <= 2.0, a * 2.0, torch.where(a <= 4.0, a + 2.0, a + 1.0)).to(torch.int32)
@@ -126,18 +126,18 @@ def index_quant(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def fake_quant_window(x: Tensor) -> Tensor:
-    """Return `x` after an FP8 round trip, in its own type; exact in bfloat16 and float32."""
+    """Return `x` [..., C] after an FP8 round trip, in its own type; exact in bfloat16 too."""
     values, exponent = window_quant(x)
     return (values * power_of_two(exponent).unsqueeze(-1)).flatten(-2).to(x.dtype)
 
 
 def fake_quant_latent(x: Tensor) -> Tensor:
-    """Return `x` after the latents' FP4 round trip, in its own type."""
+    """Return `x` [..., C] after the latents' FP4 round trip, in its own type."""
     values, scale = latent_quant(x)
     return (values * scale.unsqueeze(-1)).flatten(-2).to(x.dtype)
 
 
 def fake_quant_index(x: Tensor) -> Tensor:
-    """Return `x` after the index keys' FP4 round trip, in its own type."""
+    """Return `x` [..., C] after the index keys' FP4 round trip, in its own type."""
     values, exponent = index_quant(x)
     return (values * power_of_two(exponent).unsqueeze(-1)).flatten(-2).to(x.dtype)
