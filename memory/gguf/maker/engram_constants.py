@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from engine.errors import ConfigError
 from memory.gguf.maker.shape import Config
 
 Array = np.ndarray[Any, Any]
 
 
 def is_prime(n: int) -> bool:
-    """Whether `n` is a prime, by trial division."""
+    """Return whether `n` is a prime, by trial division."""
     return n > 1 and all(n % d for d in range(2, int(n**0.5) + 1))
 
 
@@ -39,7 +40,7 @@ def engram_primes(cfg: Config) -> list[list[int]]:
 
 
 def engram_multipliers(cfg: Config) -> list[int]:
-    """Odd hash multipliers, `engram_max_ngram_size` per layer, layer after layer."""
+    """Return odd hash multipliers, `engram_max_ngram_size` per layer, layer after layer."""
     bound = max(1, np.iinfo(np.int64).max // cfg["engram_compressed_vocab_size"] // 2)
     return [
         int(2 * v + 1)
@@ -51,8 +52,16 @@ def engram_multipliers(cfg: Config) -> list[int]:
 
 
 def random_token_map(cfg: Config, rng: np.random.Generator) -> list[int]:
-    """A many-to-one map with ids numbered by first appearance, as the official map is."""
+    """Return a many-to-one map with ids numbered by first appearance, as the official map is.
+
+    Raises:
+        ConfigError: the compressed vocabulary is empty or larger than the vocabulary.
+    """
     vocab, compressed = cfg.vocab, cfg["engram_compressed_vocab_size"]
+    if not 0 < compressed <= vocab:
+        raise ConfigError(
+            f"engram_compressed_vocab_size {compressed}: must be 1 to vocab_size ({vocab})"
+        )
     repeats = set((rng.choice(vocab - 1, size=vocab - compressed, replace=False) + 1).tolist())
     out: list[int] = []
     fresh = 0

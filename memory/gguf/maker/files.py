@@ -91,7 +91,7 @@ def assign_shards(stored: list[Stored], count: int) -> list[list[Stored]]:
     """Put the Engram table alone in the last shard and the rest in file order, of equal bytes.
 
     Raises:
-        ConfigError: there are fewer tensors than shards.
+        ConfigError: a shard would be empty.
     """
     if count == 1:
         return [stored]
@@ -105,6 +105,8 @@ def assign_shards(stored: list[Stored], count: int) -> list[list[Stored]]:
     ends = np.cumsum([s.data.nbytes for s in rest])
     where = np.minimum((ends - 1) * parts // ends[-1], parts - 1)
     shards = [[s for s, p in zip(rest, where, strict=True) if p == i] for i in range(parts)]
+    if not all(shards):
+        raise ConfigError(f"split {count}: one tensor is larger than a shard; use fewer shards")
     return shards + ([table] if table else [])
 
 

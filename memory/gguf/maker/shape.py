@@ -21,8 +21,14 @@ class Config:
 
     @classmethod
     def from_mapping(cls, outer: Mapping[str, Any]) -> Config:
-        """Return the shape in `outer`, or in its `text_config`."""
+        """Return the shape in `outer`, or in its `text_config`.
+
+        Raises:
+            ConfigError: `text_config` is no object.
+        """
         text = outer.get("text_config", outer)
+        if not isinstance(text, Mapping):
+            raise ConfigError("config.json: text_config is no object")
         names = ("bos_token_id", "eos_token_id", "pad_token_id")
         return cls(text, {k: outer.get(k, text.get(k, i)) for i, k in enumerate(names)})
 
