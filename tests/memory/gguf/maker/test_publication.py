@@ -43,11 +43,11 @@ def test_exception_leaves_what_was_there(problem: BaseException, tmp_path: Path)
 
 
 def test_operating_system_error_names_the_file(tmp_path: Path) -> None:
-    with pytest.raises(ModelFileError, match="b: cannot be written: No space") as caught:
-        with Publication() as files:
-            files.begin(tmp_path / "a").write_text("whole")
-            files.begin(tmp_path / "b").write_text("half")
-            raise OSError(errno.ENOSPC, "No space left on device")
+    expected = pytest.raises(ModelFileError, match="b: cannot be written: No space")
+    with expected as caught, Publication() as files:
+        files.begin(tmp_path / "a").write_text("whole")
+        files.begin(tmp_path / "b").write_text("half")
+        raise OSError(errno.ENOSPC, "No space left on device")
     assert caught.value.path == str(tmp_path / "b")
     assert names(tmp_path) == []
 

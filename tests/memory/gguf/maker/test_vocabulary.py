@@ -67,5 +67,5 @@ def test_byte_alphabet_is_one_printable_character_for_each_byte() -> None:
 
 
 def test_too_small_a_vocabulary(config: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="vocab_size 271 is too small: .* need 272"):
+    with pytest.raises(ConfigError, match=r"vocab_size 271 is too small: .* need 272"):
         tokenizer(sized(config, 271))
