@@ -5,5 +5,6 @@ Everything is held in memory: this is for test models, not for the released chec
 
 from memory.gguf.maker.make import convert, make_random, make_tiny
 from memory.gguf.maker.tiny_config import TINY_CONFIG, TINY_TYPES
+from memory.gguf.maker.vocabulary import Vocabulary
 
-__all__ = ["TINY_CONFIG", "TINY_TYPES", "convert", "make_random", "make_tiny"]
+__all__ = ["TINY_CONFIG", "TINY_TYPES", "Vocabulary", "convert", "make_random", "make_tiny"]

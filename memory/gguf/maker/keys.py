@@ -8,7 +8,7 @@ from gguf import GGUFWriter
 
 from memory.gguf.maker.engram_constants import engram_multipliers, engram_primes
 from memory.gguf.maker.shape import Config
-from memory.gguf.maker.vocabulary import tokenizer
+from memory.gguf.maker.vocabulary import Vocabulary
 
 
 def add_ints(
@@ -22,7 +22,7 @@ def add_ints(
 def add_common_keys(
     w: GGUFWriter, cfg: Config, arch: str, blocks: int, experts: int, used: int, ratios: list[int]
 ) -> None:
-    """Keys that the main model and the draft share."""
+    """Add the keys that the main model and the draft share."""
     scaling = cfg.get("rope_scaling", {})
     u32: dict[str, int] = {
         "block_count": blocks,
@@ -92,9 +92,8 @@ def add_main_keys(w: GGUFWriter, cfg: Config, token_map: list[int]) -> None:
     add_ints(w, f"{arch}.attention.indexer.source_layers", cfg["index_source_layer_ids"])
     if cfg.get("candidate_source_layer_id", -1) >= 0:
         prefix = f"{arch}.attention.indexer.candidate"
-        w.add_int32(
-            f"{prefix}_source_layer", cfg["candidate_source_layer_id"]
-        )  # llama.cpp refuses UINT32 here
+        # Signed, unlike all other scalars: llama.cpp refuses UINT32 here.
+        w.add_int32(f"{prefix}_source_layer", cfg["candidate_source_layer_id"])
         w.add_uint32(f"{prefix}_top_k_blocks", cfg["candidate_topk_blocks"])
         w.add_uint32(f"{prefix}_block_size", cfg["candidate_block_size"])
     if cfg.engram_layers:
@@ -122,14 +121,13 @@ def add_draft_keys(w: GGUFWriter, cfg: Config) -> None:
     w.add_uint32("tokenizer.ggml.mask_token_id", cfg["dspark_noise_token_id"])
 
 
-def add_tokenizer_keys(w: GGUFWriter, cfg: Config) -> None:
+def add_tokenizer_keys(w: GGUFWriter, cfg: Config, vocabulary: Vocabulary) -> None:
     """Add vocabulary, merges and special ids."""
-    tokens, kinds, merges = tokenizer(cfg)
     w.add_string("tokenizer.ggml.model", "gpt2")
     w.add_string("tokenizer.ggml.pre", "joyai-llm")
-    w.add_array("tokenizer.ggml.tokens", tokens)
-    w.add_array("tokenizer.ggml.token_type", kinds)
-    w.add_array("tokenizer.ggml.merges", merges or ["Ġ t"])
+    w.add_array("tokenizer.ggml.tokens", list(vocabulary.tokens))
+    w.add_array("tokenizer.ggml.token_type", list(vocabulary.token_types))
+    w.add_array("tokenizer.ggml.merges", list(vocabulary.merges))
     w.add_uint32("tokenizer.ggml.bos_token_id", cfg.special["bos_token_id"])
     w.add_uint32("tokenizer.ggml.eos_token_id", cfg.special["eos_token_id"])
     w.add_uint32("tokenizer.ggml.padding_token_id", cfg.special["pad_token_id"])

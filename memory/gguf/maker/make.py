@@ -21,6 +21,7 @@ from memory.gguf.maker.shape import Config
 from memory.gguf.maker.storage import TypePlan
 from memory.gguf.maker.tensor_table import draft_tensors, main_tensors
 from memory.gguf.maker.tiny_config import TINY_CONFIG, TINY_DAMP, TINY_TYPES
+from memory.gguf.maker.vocabulary import Vocabulary, made_vocabulary
 
 
 def make_random(
@@ -49,7 +50,8 @@ def make_random(
             `all` sets the default, which is float32.
         split: number of shards; the Engram table goes alone into the last one.
         draft: also write a DSpark draft there.
-        hf_out: also write the decoded weights as a checkpoint folder there.
+        hf_out: also write the decoded weights as a checkpoint folder there, with the numbers that
+            the files hold.
 
     Returns:
         The paths written: shards, draft, folder.
@@ -66,7 +68,8 @@ def make_random(
     cfg = Config.from_mapping(outer)
     rng = np.random.default_rng(seed)
     token_map = random_token_map(cfg, rng) if cfg.engram_layers else []
-    order = _Order(out, draft, cfg, TypePlan(types, "f32"), split, token_map)
+    vocabulary = made_vocabulary(cfg.vocab)
+    order = _Order(out, draft, cfg, TypePlan(types, "f32"), split, token_map, vocabulary)
     written, stored = _write(order, None, rng, damp)
     if hf_out is not None:
         write_checkpoint(hf_out, outer, cfg, stored, token_map)
@@ -75,21 +78,38 @@ def make_random(
 
 
 def convert(
-    hf_dir: Path, out: Path, *, types: str = "", split: int = 1, draft: Path | None = None
+    hf_dir: Path,
+    out: Path,
+    *,
+    types: str = "",
+    split: int = 1,
+    draft: Path | None = None,
+    hf_out: Path | None = None,
+    vocabulary: Vocabulary | None = None,
 ) -> list[Path]:
     """Convert a checkpoint folder (config.json, *.safetensors) to GGUF.
 
     Arguments and result as `make_random`; only types with an encoder can be chosen.
 
+    Args:
+        vocabulary: the tokenizer to store; without it the one of random models.
+
     Raises:
-        ConfigError: as `make_random`, or a type has no encoder, or safetensors is not installed.
+        ConfigError: as `make_random`, or a type has no encoder, safetensors is not installed, or
+            the vocabulary has another size than the configuration says.
         ModelFileError: the folder lacks a tensor, or a file cannot be read or written.
     """
-    cfg = Config.from_mapping(read_config(hf_dir / "config.json"))
+    outer = read_config(hf_dir / "config.json")
+    cfg = Config.from_mapping(outer)
     checkpoint = read_checkpoint(hf_dir)
     token_map = _stored_token_map(cfg, checkpoint) if cfg.engram_layers else []
-    order = _Order(out, draft, cfg, TypePlan(types, "f32"), split, token_map)
-    return _write(order, checkpoint, np.random.default_rng(0), 1.0)[0]
+    vocabulary = vocabulary or made_vocabulary(cfg.vocab)
+    order = _Order(out, draft, cfg, TypePlan(types, "f32"), split, token_map, vocabulary)
+    written, stored = _write(order, checkpoint, np.random.default_rng(0), 1.0)
+    if hf_out is not None:
+        write_checkpoint(hf_out, outer, cfg, stored, token_map)
+        written.append(hf_out)
+    return written
 
 
 def make_tiny(
@@ -122,6 +142,7 @@ class _Order:
     plan: TypePlan
     split: int
     token_map: list[int]
+    vocabulary: Vocabulary
 
     def __post_init__(self) -> None:
         if not 1 <= self.split <= 1024:
@@ -131,18 +152,23 @@ class _Order:
                 "draft: the configuration describes no DSpark stages "
                 "(num_nextn_predict_layers, dspark_block_size)"
             )
+        if not (self.cfg.vocab == len(self.vocabulary.tokens) == len(self.vocabulary.token_types)):
+            raise ConfigError(
+                f"vocabulary: {len(self.vocabulary.tokens)} tokens and "
+                f"{len(self.vocabulary.token_types)} token types for vocab_size {self.cfg.vocab}"
+            )
         if self.draft == self.out:
             raise ConfigError(f"draft: {self.out} is also the model's file; choose another name")
 
     def add_main_keys(self, writer: GGUFWriter) -> None:
         """Add all metadata of the model."""
         add_main_keys(writer, self.cfg, self.token_map)
-        add_tokenizer_keys(writer, self.cfg)
+        add_tokenizer_keys(writer, self.cfg, self.vocabulary)
 
     def add_draft_keys(self, writer: GGUFWriter) -> None:
         """Add all metadata of the draft."""
         add_draft_keys(writer, self.cfg)
-        add_tokenizer_keys(writer, self.cfg)
+        add_tokenizer_keys(writer, self.cfg, self.vocabulary)
 
 
 def _stored_token_map(cfg: Config, checkpoint: Checkpoint) -> list[int]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from engine.errors import ConfigError
-from memory.gguf.maker.shape import Config
 
 SPECIALS = {  # text -> whether it is flagged special
     "<｜System｜>": True,
@@ -28,35 +30,47 @@ NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
 
 
 def byte_alphabet() -> list[str]:
-    """The printable stand-in of each byte in byte-level BPE vocabularies."""
+    """Return the printable stand-in of each byte in byte-level BPE vocabularies."""
     plain = {*range(33, 127), *range(161, 173), *range(174, 256)}
     shifted = iter(range(256, 512))
     return [chr(b if b in plain else next(shifted)) for b in range(256)]
 
 
-def tokenizer(cfg: Config) -> tuple[list[str], list[int], list[str]]:
-    """Return tokens, token types and merges.
+@dataclass(frozen=True)
+class Vocabulary:
+    """The vocabulary of a byte-level BPE tokenizer, as a GGUF file stores it."""
 
-    In order: bos, eos, pad, 256 bytes, a few merged tokens, the chat markers, then placeholders up
-    to the vocabulary size.
+    tokens: Sequence[str]
+    """Text of every token, index = id."""
+    token_types: Sequence[int]
+    """NORMAL, CONTROL or USER_DEFINED, one for each token."""
+    merges: Sequence[str]
+    """Pairs with one space between them, in the order of their rank."""
+
+
+def made_vocabulary(vocab_size: int) -> Vocabulary:
+    """Return a vocabulary of bytes, a few merged tokens, the chat markers and placeholders.
+
+    In order: bos, eos, pad, 256 bytes, merged tokens, markers, then placeholders up to the size.
 
     Raises:
         ConfigError: the vocabulary is too small for bytes and markers.
     """
     tokens = ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜▁pad▁｜>", *byte_alphabet()]
-    kinds = [CONTROL] * 3 + [NORMAL] * 256
-    room = cfg.vocab - len(tokens) - len(SPECIALS)
+    token_types = [CONTROL] * 3 + [NORMAL] * 256
+    room = vocab_size - len(tokens) - len(SPECIALS)
     if room < 0:
         raise ConfigError(
-            f"vocab_size {cfg.vocab} is too small: 256 byte tokens and {3 + len(SPECIALS)} "
-            f"markers need {cfg.vocab - room}"
+            f"vocab_size {vocab_size} is too small: 256 byte tokens and {3 + len(SPECIALS)} "
+            f"markers need {vocab_size - room}"
         )
     merges = MERGES[:room]
-    tokens += [m.replace(" ", "") for m in merges]
-    kinds += [NORMAL] * len(merges)
+    tokens += [merge.replace(" ", "") for merge in merges]
+    token_types += [NORMAL] * len(merges)
     tokens += SPECIALS
-    kinds += [CONTROL if special else USER_DEFINED for special in SPECIALS.values()]
-    fill = cfg.vocab - len(tokens)
+    token_types += [CONTROL if special else USER_DEFINED for special in SPECIALS.values()]
+    fill = vocab_size - len(tokens)
     tokens += [f"<｜place▁holder▁no▁{i}｜>" for i in range(fill)]
-    kinds += [CONTROL] * fill
-    return tokens, kinds, merges
+    token_types += [CONTROL] * fill
+    # Other readers refuse a file without any merge; one of unknown tokens can never apply.
+    return Vocabulary(tokens, token_types, merges or ["Ġ t"])

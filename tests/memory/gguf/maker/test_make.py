@@ -17,9 +17,10 @@ from safetensors.torch import load_file, save_file
 from engine.errors import ConfigError, ModelFileError
 from memory.gguf import open_draft, open_model
 from memory.gguf.blocks import SUPPORTED
-from memory.gguf.maker import TINY_TYPES, convert, make_random, make_tiny
+from memory.gguf.maker import TINY_TYPES, Vocabulary, convert, make_random, make_tiny
 from memory.gguf.maker.shape import Config
 from memory.gguf.maker.tensor_table import draft_tensors, main_tensors
+from memory.gguf.maker.vocabulary import made_vocabulary
 
 Read = Callable[..., Any]
 TYPES = [name.lower() for name in SUPPORTED if name != "I8"]
@@ -135,6 +136,36 @@ def test_random_model_in_every_type(
     width = model.values["blk.0.attn_q_b.weight"].shape[-1]
     assert model.values["blk.0.attn_q_b.weight"].std() * width**0.5 == pytest.approx(1, abs=0.35)
     assert model.values["token_embd.weight"].std() == pytest.approx(1, abs=0.35)
+
+
+def test_conversion_with_a_vocabulary_of_its_own(
+    golden_dir: Path, tmp_path: Path, contents: Read
+) -> None:
+    made = made_vocabulary(320)
+    renamed = [
+        f"<{i}>" if kind == 1 and i > 258 else t
+        for i, (t, kind) in enumerate(zip(made.tokens, made.token_types, strict=True))
+    ]
+    own = Vocabulary(renamed, made.token_types, ["a b", "c d"])
+    convert(golden_dir, tmp_path / "m.gguf", vocabulary=own)
+    keys = contents(tmp_path / "m.gguf").keys
+    assert keys["tokenizer.ggml.tokens"] == renamed
+    assert keys["tokenizer.ggml.merges"] == ["a b", "c d"]
+    short = Vocabulary(renamed[:-1], made.token_types, [])
+    with pytest.raises(ConfigError, match="319 tokens and 320 token types for vocab_size 320"):
+        convert(golden_dir, tmp_path / "m.gguf", vocabulary=short)
+
+
+def test_conversion_writes_the_numbers_it_stored(
+    golden_dir: Path, tmp_path: Path, contents: Read
+) -> None:
+    out, folder, again = (tmp_path / name for name in ("m.gguf", "hf", "again.gguf"))
+    assert convert(golden_dir, out, types="all=q8_0", hf_out=folder) == [out, folder]
+    convert(folder, again)
+    stored, decoded = contents(out), contents(again)
+    assert stored.types["output.weight"] == "Q8_0"
+    for name, value in stored.values.items():
+        np.testing.assert_array_equal(decoded.values[name], value)
 
 
 def test_written_model_opens(config: dict[str, Any], tmp_path: Path) -> None:

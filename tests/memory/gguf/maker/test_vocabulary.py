@@ -4,38 +4,29 @@ from __future__ import annotations
 
 import logging
 import random
-from typing import Any
 
 import pytest
 
 from engine.errors import ConfigError
 from engine.tokenizer import Tokenizer
-from memory.gguf.maker.shape import Config
-from memory.gguf.maker.vocabulary import SPECIALS, byte_alphabet, tokenizer
+from memory.gguf.maker.vocabulary import SPECIALS, byte_alphabet, made_vocabulary
 
 
-def sized(config: dict[str, Any], vocab_size: int) -> Config:
-    config["text_config"]["vocab_size"] = vocab_size
-    return Config.from_mapping(config)
-
-
-def metadata(cfg: Config) -> dict[str, object]:
-    tokens, kinds, merges = tokenizer(cfg)
+def metadata(vocab_size: int) -> dict[str, object]:
+    made = made_vocabulary(vocab_size)
     return {
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "joyai-llm",
-        "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": kinds,
-        "tokenizer.ggml.merges": merges,
+        "tokenizer.ggml.tokens": made.tokens,
+        "tokenizer.ggml.token_type": made.token_types,
+        "tokenizer.ggml.merges": made.merges,
     }
 
 
 @pytest.mark.parametrize("vocab_size", [273, 290, 320, 640])
-def test_text_survives(
-    vocab_size: int, config: dict[str, Any], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_text_survives(vocab_size: int, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        made = Tokenizer.from_metadata(metadata(sized(config, vocab_size)))
+        made = Tokenizer.from_metadata(metadata(vocab_size))
     assert caplog.records == []
     assert made.vocab_size == vocab_size
     rng = random.Random(vocab_size)
@@ -50,8 +41,8 @@ def test_text_survives(
     assert len(made.encode_text("the the the")) < 11 or vocab_size < 290
 
 
-def test_markers_are_single_tokens(config: dict[str, Any]) -> None:
-    made = Tokenizer.from_metadata(metadata(sized(config, 640)))
+def test_markers_are_single_tokens() -> None:
+    made = Tokenizer.from_metadata(metadata(640))
     for marker in SPECIALS:
         (token,) = made.encode_markup(marker)
         assert token == made.markers[marker]
@@ -66,6 +57,6 @@ def test_byte_alphabet_is_one_printable_character_for_each_byte() -> None:
     assert (alphabet[ord("A")], alphabet[ord(" ")]) == ("A", "Ġ")
 
 
-def test_too_small_a_vocabulary(config: dict[str, Any]) -> None:
+def test_too_small_a_vocabulary() -> None:
     with pytest.raises(ConfigError, match=r"vocab_size 271 is too small: .* need 272"):
-        tokenizer(sized(config, 271))
+        made_vocabulary(271)
