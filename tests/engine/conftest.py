@@ -1,0 +1,100 @@
+"""A loaded pocket model, shared by the tests of the engine."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from engine.api import Engine, EngineStats, RequestHandle, load_engine
+from engine.config import EngineConfig
+from engine.pocket import model_path
+from engine.request import (
+    Event,
+    FinishEvent,
+    PromptEvent,
+    SamplingParams,
+    TokenLogprobs,
+    TokensEvent,
+)
+
+
+@dataclass
+class Heard:
+    """All events of one request."""
+
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    prompt: PromptEvent | None = None
+    finish: FinishEvent | None = None
+
+
+class Listener:
+    """Collects events; `wait` returns when the last one has come."""
+
+    def __init__(self) -> None:
+        self.events: queue.Queue[Event] = queue.Queue()
+        self.handle: RequestHandle | None = None
+
+    def wait(self, timeout_s: float = 60.0) -> Heard:
+        """Return everything heard."""
+        heard = Heard()
+        while heard.finish is None:
+            event = self.events.get(timeout=timeout_s)
+            if isinstance(event, TokensEvent):
+                heard.token_ids.extend(event.token_ids)
+                heard.logprobs.extend(event.logprobs or ())
+            elif isinstance(event, PromptEvent):
+                heard.prompt = event
+            else:
+                heard.finish = event
+        return heard
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Engine]:
+    """The pocket model on the CPU: 3 slots, short chunks, small buckets."""
+    config = EngineConfig(
+        device="cpu",
+        max_model_len=512,
+        max_num_seqs=3,
+        prefill_chunk_tokens=16,
+        decode_buckets=(1, 3),
+        max_waiting=8,
+    )
+    loaded = load_engine(model_path(), config)
+    yield loaded
+    loaded.close()
+
+
+@pytest.fixture
+def idle_stats(engine: Engine) -> Callable[[], EngineStats]:
+    """Wait until the engine has cleaned up (a moment after the last event); return its stats."""
+
+    def wait() -> EngineStats:
+        deadline = time.monotonic() + 10
+        while True:
+            stats = engine.stats()
+            if stats.running == stats.waiting == 0 and stats.last_step_age_s is None:
+                return stats
+            assert time.monotonic() < deadline, stats
+            time.sleep(0.005)
+
+    return wait
+
+
+@pytest.fixture
+def ask(engine: Engine) -> Callable[..., Listener]:
+    """Submit text with chat markup: ask(text, **params) -> Listener."""
+
+    def submit(text: str, **params: object) -> Listener:
+        listener = Listener()
+        ids = engine.tokenizer.encode_markup(text)
+        settings = SamplingParams(**{"max_tokens": 40, "temperature": 0.0, **params})  # type: ignore[arg-type]
+        listener.handle = engine.submit(ids, settings, listener.events.put)
+        return listener
+
+    return submit

@@ -1,0 +1,46 @@
+import pytest
+
+from engine.config import EngineConfig
+from engine.errors import ConfigError, ModelFileError
+from engine.loading import load_model
+from engine.pocket import draft_path, model_path
+
+
+def test_loads_the_pocket_model_and_reports_progress():
+    seen = []
+    config = EngineConfig(device="cpu", max_model_len=64, max_num_seqs=1, decode_buckets=(1,))
+    loaded = load_model(model_path(), config, lambda stage, done: seen.append((stage, done)))
+    assert loaded.name == "pocket" and loaded.runner.state.max_model_len == 64
+    assert not any(p.is_meta for p in loaded.runner.backbone.parameters())
+    stages = list(dict.fromkeys(stage for stage, _ in seen))
+    assert stages == ["loading weights", "preparing steps"]
+    for stage in stages:
+        fractions = [done for name, done in seen if name == stage]
+        assert fractions == sorted(fractions) and fractions[-1] == 1.0
+    loaded.close()
+
+
+def test_a_draft_is_not_a_model():
+    with pytest.raises(ModelFileError, match="dflash"):
+        load_model(draft_path(), EngineConfig(device="cpu"))
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ModelFileError, match=r"no_such\.gguf"):
+        load_model(tmp_path / "no_such.gguf", EngineConfig(device="cpu"))
+
+
+def test_head_width_that_cannot_be_rounded_names_the_switch(tmp_path):
+    import copy
+
+    from memory.gguf.maker import TINY_CONFIG, make_random
+
+    config = copy.deepcopy(TINY_CONFIG)
+    config["text_config"] |= {"index_head_dim": 72, "num_nextn_predict_layers": 0}
+    path = tmp_path / "odd.gguf"
+    make_random(config, path)
+    with pytest.raises(ConfigError, match="kv_fake_quant=off"):
+        load_model(path, EngineConfig(device="cpu"))
+    settings = {"max_model_len": 32, "max_num_seqs": 1, "decode_buckets": (1,)}
+    loaded = load_model(path, EngineConfig(device="cpu", kv_fake_quant=False, **settings))
+    loaded.close()
