@@ -99,9 +99,7 @@ def randomise() -> Callable[..., nn.Module]:
 def make_state(small_config: ModelConfig) -> Callable[..., CacheState]:
     """Allocate a cache of 3 slots: make_state(device, config=None, **settings)."""
 
-    def make(
-        device: str = "cpu", config: ModelConfig | None = None, **settings: Any
-    ) -> CacheState:
+    def make(device: str = "cpu", config: ModelConfig | None = None, **settings: Any) -> CacheState:
         settings = {"max_num_seqs": NUM_SLOTS, "max_model_len": 96, **settings}
         precision = Precision(compute=torch.float32, residual=torch.float32)
         return allocate_state(

@@ -201,9 +201,7 @@ def test_output_is_rotated_back_and_projected_group_by_group(
     o_a, o_b = module.o_a.double().cpu(), module.o_b.double().cpu()
     heads_of_group = config.num_heads // config.o_groups
     for row, position in enumerate(positions):
-        back = [
-            rotated(head, position, config.rope_theta, config.rope_dim, -1) for head in o[row]
-        ]
+        back = [rotated(head, position, config.rope_theta, config.rope_dim, -1) for head in o[row]]
         ranks = []
         for group in range(config.o_groups):
             joined = torch.cat(back[group * heads_of_group : (group + 1) * heads_of_group])

@@ -25,9 +25,7 @@ def test_prefill_chunk_leaves_its_last_rows(make_step, device, length, padding):
     values = values_for(length + padding, length, device)
     # padding rows stand at position 0; row 0 of the slot must not be hit by them
     positions = [*range(start, start + length), *[0] * padding]
-    ctx = make_step(
-        positions, [slot] * length + [SCRATCH] * padding, prefill=True, device=device
-    )
+    ctx = make_step(positions, [slot] * length + [SCRATCH] * padding, prefill=True, device=device)
     write_ring(ring, ctx, values)
     expected = new_ring(device)
     for row in range(length):  # in order: the last writer of a ring row wins
@@ -43,9 +41,7 @@ def test_decode_rows_of_several_sequences(make_step, device):
     ring = new_ring(device)
     places = [(2, 5), (0, 6), (0, 7), (0, 8), (2, 6), (1, 0)]
     values = values_for(len(places), 3, device)
-    ctx = make_step(
-        [p for _, p in places], [s for s, _ in places], prefill=False, device=device
-    )
+    ctx = make_step([p for _, p in places], [s for s, _ in places], prefill=False, device=device)
     write_ring(ring, ctx, values)
     expected = new_ring(device)
     for (slot, position), value in zip(places, values, strict=True):
@@ -63,7 +59,7 @@ def test_write_rows_casts_to_the_cache_type(device):
 
 
 def filled_ring(make_step, device, lengths):
-    """Write positions 0 ... length-1 of each slot; return the ring and (slot, position) -> value."""
+    """Write positions 0 ... length-1 of each slot; also return (slot, position) -> value."""
     ring, written = new_ring(device), {}
     for slot, length in enumerate(lengths):
         for position in range(length):
