@@ -10,7 +10,7 @@ from engine.model.inputs import StepShape
 from engine.model.layer import BackboneLayer, HyperLayer, StreamMixer
 from engine.model.precision import Precision
 
-LIMIT = {False: 2e-5, True: 1e-4}
+LIMIT = {False: 1e-4, True: 5e-4}
 FLOAT32 = Precision(compute=torch.float32, residual=torch.float32)
 
 
