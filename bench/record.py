@@ -41,6 +41,8 @@ def versions() -> dict[str, str | None]:
 
 def commit() -> str:
     """Return the commit measured, with "+" if the tree had changes; empty outside a checkout."""
+    if not (ROOT / ".git").exists():
+        return ""
     git = ["git", "-C", str(ROOT)]
     head = subprocess.run(
         [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
@@ -48,6 +50,8 @@ def commit() -> str:
     dirty = subprocess.run(
         [*git, "status", "--porcelain"], capture_output=True, text=True, check=False
     )
+    if head.returncode:
+        return ""
     return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
 
 
@@ -74,7 +78,7 @@ def make_record(
         "device": device_name(device),
         "versions": versions(),
         "commit": commit(),
-        "command": "python " + " ".join(sys.argv),
+        "command": "python " + " ".join(Path(a).name if a.startswith("/") else a for a in sys.argv),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "notes": notes,
     }
