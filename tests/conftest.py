@@ -143,6 +143,12 @@ class SteppedModel:
             return self.backbone.logits(collapsed)[: end - start].cpu()
 
 
+@pytest.fixture(scope="session")
+def stepped_model() -> Callable[..., SteppedModel]:
+    """Build a model to step by hand: stepped_model(path, draft_path, device, **settings)."""
+    return SteppedModel.build
+
+
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> str:
     """Run a test on the CPU, and on a GPU with -m gpu."""
