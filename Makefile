@@ -22,9 +22,10 @@ demo: $(VENV)/.installed
 	@echo "== demo: ds41 serves the embedded tiny model on the CPU and answers one question"
 	@$(BIN)/python bench/demo.py
 
+# One thread: the tests' tensors are tiny, and threads that wait for each other would rule the time.
 test: lint
 	@echo "== tests that need no GPU; the slowest ten are listed at the end"
-	@$(BIN)/python -m pytest
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 lint: $(VENV)/.installed-test
 	@echo "== ruff check: style and imports"

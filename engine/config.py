@@ -107,7 +107,8 @@ class EngineConfig:
     )
     cpu_threads: int = setting(
         0,
-        "Threads of CPU arithmetic; 0 leaves torch's own choice.",
+        "Threads of CPU arithmetic; 0 takes one for small models (hidden size below 1024), whose "
+        "operations are too short to share, else torch's own choice.",
         group="Placement",
         minimum=0,
     )

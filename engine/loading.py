@@ -19,6 +19,8 @@ from engine.runner import ModelRunner
 from engine.tokenizer import Tokenizer
 from memory.gguf import ModelFile, open_model
 
+_SMALL_HIDDEN_SIZE = 1024
+
 
 @dataclass
 class LoadedModel:
@@ -34,6 +36,16 @@ class LoadedModel:
         """Free graphs and close the file."""
         self.runner.close()
         self.file.close()
+
+
+def set_cpu_threads(num_threads: int, hidden_size: int) -> None:
+    """Set the process's threads of CPU arithmetic; 0 decides by the model's size.
+
+    The operations of a small model take microseconds. Threads that wait for each other at the end
+    of each cost more than they bring, and with another busy process beside them many times more.
+    """
+    if num_threads or hidden_size < _SMALL_HIDDEN_SIZE:
+        torch.set_num_threads(num_threads or 1)
 
 
 def check_fits(backbone: Backbone, cache_bytes: int, device: torch.device) -> None:
@@ -71,9 +83,9 @@ def load_model(
     """
     device = resolve_device(config)
     precision = resolve_precision(config, device)
-    if config.cpu_threads:
-        torch.set_num_threads(config.cpu_threads)
     file = open_model(model_path, engram_path=config.engram_path)
+    if device.type == "cpu":
+        set_cpu_threads(config.cpu_threads, file.config.hidden_size)
     tokenizer = Tokenizer.from_metadata(file.metadata, str(model_path))
     runner = make_runner(file, config, precision, device, progress)
     runner.prepare(progress)

@@ -28,6 +28,7 @@ from tasks import CALCULATOR, WEATHER, Task, multi, needle, persona, simple, too
 from memory.gguf.maker.vocabulary import byte_alphabet
 
 MODE = Mode()
+SENTENCE_TOKENS = 14  # of a filler sentence, about
 
 
 def forward(backbone: Backbone, ids: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -107,7 +108,8 @@ def needles(backbone: Backbone, coder: Coder, lengths: list[int], count: int) ->
     for length in lengths:
         r, good, sizes = random.Random(5), 0, []
         while len(sizes) < count:
-            chat = pick(r, needle(length // 16, length // 16))
+            sentences = length // SENTENCE_TOKENS
+            chat = pick(r, needle(sentences, sentences))
             ids, weights = coder.encode(render(chat))
             if not length * 0.85 <= len(ids) <= length * 1.15:
                 continue

@@ -1,8 +1,9 @@
 import pytest
+import torch
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError, ModelFileError
-from engine.loading import load_model
+from engine.loading import load_model, set_cpu_threads
 from engine.pocket import draft_path, model_path
 
 
@@ -44,3 +45,17 @@ def test_head_width_that_cannot_be_rounded_names_the_switch(tmp_path):
     settings = {"max_model_len": 32, "max_num_seqs": 1, "decode_buckets": (1,)}
     loaded = load_model(path, EngineConfig(device="cpu", kv_fake_quant=False, **settings))
     loaded.close()
+
+
+def test_small_models_take_one_thread_and_a_number_is_obeyed():
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        set_cpu_threads(0, 5120)
+        assert torch.get_num_threads() == 2
+        set_cpu_threads(0, 256)
+        assert torch.get_num_threads() == 1
+        set_cpu_threads(2, 256)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
