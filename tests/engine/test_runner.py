@@ -76,7 +76,7 @@ def test_padded_buckets_equal_exact_ones(small_model):
 
 
 def test_two_sequences_in_one_step_equal_two_steps(small_model):
-    runner = build(small_model)
+    runner = build(small_model, decode_buckets=(3, 5))
     for slot, length in ((0, 20), (1, 41)):
         runner.prefill(slot, TOKENS, 0, length)
     groups = [RowGroup(0, TOKENS, 20, 22), RowGroup(1, TOKENS, 41, 44)]
