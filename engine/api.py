@@ -5,9 +5,11 @@ One thread owns the model. `submit` and `cancel` only leave notes for it, so cal
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 import time
+from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 from pathlib import Path
@@ -213,25 +215,26 @@ class Engine:
         """Admit, run one prefill chunk, run one decode step of everybody, clean up."""
         self._scheduler.remove_finished()
         for sequence in self._scheduler.admit():
-            self._executor.start(sequence)
+            self._guarded([sequence], functools.partial(self._executor.start, sequence))
+        self._scheduler.remove_finished()
         prefill = self._scheduler.next_prefill()
         decoding = self._scheduler.decode_batches()
         if prefill is not None:
             sequence, start, end = prefill
-            self._guarded([sequence], lambda: self._executor.prefill(sequence, start, end))
+            step = functools.partial(self._executor.prefill, sequence, start, end)
+            self._guarded([sequence], step)
         for batch in decoding:
             alive = [s for s in batch if s.status is Status.DECODE]
             if alive:
-                self._guarded(alive, lambda batch=alive: self._executor.decode(batch))
+                self._guarded(alive, functools.partial(self._executor.decode, alive))
         self._scheduler.remove_finished()
 
-    def _guarded(self, sequences: list[Sequence], step: object) -> None:
+    def _guarded(self, sequences: list[Sequence], step: Callable[[], None]) -> None:
         """Run a step; on an error fail only its sequences, unless the device itself is lost.
 
         Raises:
             RuntimeError: the CUDA context is unusable; nothing after it can succeed.
         """
-        assert callable(step)
         try:
             step()
         except (RuntimeError, ValueError, IndexError, OSError) as problem:

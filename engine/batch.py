@@ -78,9 +78,11 @@ class StepExecutor:
         if end < len(sequence.prompt_ids):
             return
         scores = tuple(sequence.prompt_logprobs) if sequence.wants_prompt_logprobs else None
-        sequence.on_event(PromptEvent(len(sequence.prompt_ids), 0, scores))
+        sequence.emit(PromptEvent(len(sequence.prompt_ids), 0, scores))
         if sequence.params.max_tokens == 0:
             sequence.finish("length")
+            return
+        if sequence.status is Status.FINISHED:
             return
         sequence.status = Status.DECODE
         self._sample([sequence], self.runner.logits(collapsed[-1:]))
@@ -131,7 +133,7 @@ class StepExecutor:
             self.generation_tokens_total += 1
             reason = sequence.append(chosen[row])
             own = scores.get(row)
-            sequence.on_event(TokensEvent((chosen[row],), None if own is None else (own,)))
+            sequence.emit(TokensEvent((chosen[row],), None if own is None else (own,)))
             if reason is not None:
                 sequence.finish(reason)
 

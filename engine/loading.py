@@ -17,6 +17,7 @@ from engine.model.precision import Precision, resolve_device, resolve_precision
 from engine.model.state import allocate_state
 from engine.runner import ModelRunner
 from engine.tokenizer import Tokenizer
+from memory.capacity import free_bytes
 from memory.gguf import ModelFile, open_model
 
 _SMALL_HIDDEN_SIZE = 1024
@@ -48,20 +49,19 @@ def set_cpu_threads(num_threads: int, hidden_size: int) -> None:
         torch.set_num_threads(num_threads or 1)
 
 
-def check_fits(backbone: Backbone, cache_bytes: int, device: torch.device) -> None:
-    """Compare weights and cache with free GPU memory before anything is read.
+def check_fits(weight_bytes: int, cache_bytes: int, device: torch.device) -> None:
+    """Compare weights and cache with the free memory before anything is read.
 
     Raises:
-        PlacementError: they do not fit; says need and have.
+        PlacementError: they do not fit; says need and have in GiB.
     """
-    if device.type != "cuda":
-        return
-    weights = sum(p.numel() * p.element_size() for p in backbone.parameters())
-    free, _ = torch.cuda.mem_get_info(device)
-    if weights + cache_bytes > free:
+    free = free_bytes(device)
+    if free is not None and weight_bytes + cache_bytes > free:
+        where = "GPU memory" if device.type == "cuda" else "host memory"
         raise PlacementError(
-            f"GPU memory: weights {weights / 2**30:.2f} GiB and cache {cache_bytes / 2**30:.2f} "
-            f"GiB are needed, {free / 2**30:.2f} GiB are free; lower max_model_len or max_num_seqs"
+            f"{where}: weights {weight_bytes / 2**30:.2f} GiB (decoded to the compute type) and "
+            f"cache {cache_bytes / 2**30:.2f} GiB are needed, {free / 2**30:.2f} GiB are free; "
+            "take a smaller model, a 16-bit dtype, or lower max_model_len or max_num_seqs"
         )
 
 
@@ -107,8 +107,10 @@ def make_runner(
     model = file.config
     with torch.inference_mode():
         backbone = Backbone(model, precision, config.kv_fake_quant)
+        weight_bytes = sum(p.numel() * p.element_size() for p in backbone.parameters())
+        planned = allocate_state(model, None, config, precision, torch.device("meta"))
+        check_fits(weight_bytes, planned.num_bytes(), device)
         state = allocate_state(model, None, config, precision, device)
-        check_fits(backbone, 0, device)
         fill_weights(backbone, file, backbone_names(model), device, str(file.path), progress)
     engram = None
     if model.engram is not None and file.engram is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from engine.request import (
+    Event,
     EventCallback,
     FinishEvent,
     FinishReason,
@@ -69,11 +70,18 @@ class Sequence:
             return "length"
         return None
 
+    def emit(self, event: Event) -> None:
+        """Deliver an event; a listener that raises ends its own request and nothing else."""
+        try:
+            self.on_event(event)
+        except Exception:
+            self.status = Status.FINISHED
+
     def finish(self, reason: FinishReason, message: str = "") -> None:
         """Mark as finished and send the last event, once."""
         if self.status is not Status.FINISHED:
             self.status = Status.FINISHED
-            self.on_event(FinishEvent(reason, message))
+            self.emit(FinishEvent(reason, message))
 
 
 def stop_ids_of(params: SamplingParams, tokenizer_stop_ids: SequenceOf[int]) -> frozenset[int]:

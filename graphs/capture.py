@@ -62,6 +62,8 @@ class GraphSet:
         pool = torch.cuda.graph_pool_handle() if self.capture else None
         stream = torch.cuda.Stream(self.device) if self.capture else None
         order = list(self.buckets.capture_order())
+        if progress is not None:
+            progress("preparing steps", 0.0)
         for number, bucket in enumerate(order):
             start = time.perf_counter()
             step = self.steps[bucket]

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from engine.config import EngineConfig
-from engine.errors import ConfigError, ModelFileError
-from engine.loading import load_model, set_cpu_threads
+from engine.errors import ConfigError, ModelFileError, PlacementError
+from engine.loading import check_fits, load_model, set_cpu_threads
 from engine.pocket import draft_path, model_path
 
 
@@ -59,3 +59,15 @@ def test_small_models_take_one_thread_and_a_number_is_obeyed():
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+def test_what_cannot_fit_is_refused_before_anything_is_read():
+    check_fits(2**20, 2**20, torch.device("cpu"))
+    with pytest.raises(PlacementError, match=r"host memory: weights 1048576\.00 GiB .* are free"):
+        check_fits(2**50, 2**20, torch.device("cpu"))
+
+
+def test_a_cache_that_cannot_fit_is_refused_quickly():
+    config = EngineConfig(device="cpu", max_model_len=1 << 20, max_num_seqs=4000)
+    with pytest.raises(PlacementError, match="lower max_model_len or max_num_seqs"):
+        load_model(model_path(), config)

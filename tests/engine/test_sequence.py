@@ -41,3 +41,14 @@ def test_ignore_eos_keeps_the_requests_own_stop_ids():
     assert stop_ids_of(params, (1, 2)) == {3}
     params = SamplingParams(max_tokens=1, stop_token_ids=(3,))
     assert stop_ids_of(params, (1, 2)) == {1, 2, 3}
+
+
+def test_a_listener_that_raises_ends_only_its_own_request():
+    def broken(event):
+        raise RuntimeError("the event loop is closed")
+
+    sequence = make_sequence()
+    sequence.on_event = broken
+    sequence.emit(FinishEvent("stop"))
+    assert sequence.status is Status.FINISHED
+    sequence.finish("abort")
