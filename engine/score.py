@@ -98,6 +98,8 @@ def score_tokens(
     config = dataclasses.replace(
         config, max_model_len=max(len(token_ids), 1), max_num_seqs=1, decode_buckets=(1,)
     )
+    if decode_from is None:  # nothing would run the step that takes long to compile
+        config = dataclasses.replace(config, compiled_decode="off", cuda_graphs="off")
     loaded = load_model(model_path, config, on_progress)
     try:
         runner = loaded.runner
