@@ -53,7 +53,8 @@ class ChoiceRunner:
         async with self._slots:
             first, self._first = self._first, None
             if choice.index == 0 and first is not None:
-                yield first
+                async with first:
+                    yield first
                 return
             self._first = first
             later = await start_when_possible(self._state, choice.prompt_ids, choice.params)

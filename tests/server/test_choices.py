@@ -63,6 +63,7 @@ def test_admitted_choice_is_used_once(engine_class: Any) -> None:
         async with runner.admit(choice):
             async with runner.generation(choice) as first:
                 assert first.request_id == 0
+            assert engine.requests[0].cancelled.is_set()
             async with runner.generation(choice) as again:
                 assert again.request_id == 1
 
