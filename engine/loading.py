@@ -84,11 +84,15 @@ def load_model(
     device = resolve_device(config)
     precision = resolve_precision(config, device)
     file = open_model(model_path, engram_path=config.engram_path)
-    if device.type == "cpu":
-        set_cpu_threads(config.cpu_threads, file.config.hidden_size)
-    tokenizer = Tokenizer.from_metadata(file.metadata, str(model_path))
-    runner = make_runner(file, config, precision, device, progress)
-    runner.prepare(progress)
+    try:
+        if device.type == "cpu":
+            set_cpu_threads(config.cpu_threads, file.config.hidden_size)
+        tokenizer = Tokenizer.from_metadata(file.metadata, str(model_path))
+        runner = make_runner(file, config, precision, device, progress)
+        runner.prepare(progress)
+    except BaseException:
+        file.close()
+        raise
     return LoadedModel(Path(model_path).stem, runner, tokenizer, file)
 
 

@@ -1,3 +1,5 @@
+import os
+
 import pytest
 import torch
 
@@ -24,6 +26,24 @@ def test_loads_the_pocket_model_and_reports_progress():
 def test_a_draft_is_not_a_model():
     with pytest.raises(ModelFileError, match="dflash"):
         load_model(draft_path(), EngineConfig(device="cpu"))
+
+
+def test_a_failed_load_leaves_no_file_open():
+    def num_open():
+        links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+        names = [os.readlink(link) for link in links if os.path.islink(link)]
+        return names.count(str(model_path().resolve()))
+
+    def interrupt(stage, done):
+        if stage == "preparing steps":
+            assert num_open() > before  # the Engram table, which is read by rows
+            raise RuntimeError("stop here")
+
+    before = num_open()
+    config = EngineConfig(device="cpu", max_model_len=64, max_num_seqs=1, decode_buckets=(1,))
+    with pytest.raises(RuntimeError, match="stop here"):
+        load_model(model_path(), config, interrupt)
+    assert num_open() == before
 
 
 def test_a_missing_file_is_named(tmp_path):
