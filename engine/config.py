@@ -23,7 +23,6 @@ from typing import Any
 from engine.errors import ConfigError
 
 ENV_PREFIX = "DS41_"
-SWITCH = ("on", "off")
 AUTO_SWITCH = ("auto", "on", "off")
 
 

@@ -8,14 +8,11 @@ works on every supported version (2.11 to 2.14), so each bucket gets one.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from engine.errors import CaptureError
-
-Step = TypeVar("Step", bound=Callable[..., Any])
 
 
 def clone_function(function: types.FunctionType, name: str) -> types.FunctionType:

@@ -6,7 +6,7 @@ Legend: T rows, W window, R ring rows, P rotated pairs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -36,7 +36,6 @@ class StepContext:
     """[T, K] int64 rows chosen by the latest index source, -1 unused; set as layers run."""
     candidates: Tensor | None = None
     """[T, N] bool rows that later index sources may choose from; set by the candidate source."""
-    extras: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def positions(self) -> Tensor:

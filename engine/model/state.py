@@ -55,7 +55,7 @@ class CacheState:
         return sum(t.numel() * t.element_size() for t in tensors)
 
     def clear_slot(self, slot: int) -> None:
-        """Zero a slot. Not needed for correctness; keeps dumps and comparisons readable."""
+        """Zero a slot for a new sequence: masked rows are multiplied by 0 and so must be finite."""
         for group in (self.window, self.latent.values(), self.index_key.values()):
             for tensor in group:
                 tensor[slot].zero_()
