@@ -8,6 +8,7 @@ works on every supported version (2.11 to 2.14), so each bucket gets one.
 from __future__ import annotations
 
 import types
+import warnings
 from typing import Any
 
 import torch
@@ -40,6 +41,8 @@ def compile_step(function: types.FunctionType, name: str, backend: str = "induct
     Raises (at the first call):
         CaptureError: the function has a graph break or the compiler fails; names the bucket.
     """
+    # Advice to torch's own developers, of no use to the person who waits for the model.
+    warnings.filterwarnings("ignore", message=r"\s*Online softmax is disabled")
     compiled = torch.compile(
         clone_function(function, name), fullgraph=True, dynamic=False, backend=backend
     )

@@ -47,11 +47,12 @@ def test_shape_is_a_frozen_key():
 
 @pytest.mark.parametrize("tile_rows", [1, 7, 39, 40, 41])
 def test_tile_rows_change_no_result(golden_models, tile_rows):
-    model, tokens = golden_models(True), draw_tokens(1)
+    # Without cache rounding: random tokens may sit where a rounding step falls either way.
+    model, tokens = golden_models(False), draw_tokens(1)
     inputs = model.inputs(tokens, 0, 40, 0)
     expected = run(model, inputs, StepShape(prefill=True, context_bound=40))
     shape = StepShape(prefill=True, context_bound=40, tile_rows=tile_rows)
-    torch.testing.assert_close(run(model, inputs, shape), expected, atol=5e-4, rtol=0)
+    torch.testing.assert_close(run(model, inputs, shape), expected, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("prefill", [True, False])
