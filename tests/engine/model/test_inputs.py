@@ -57,7 +57,7 @@ def test_tile_rows_change_no_result(golden_models, tile_rows):
 
 @pytest.mark.parametrize("prefill", [True, False])
 def test_context_bound_beyond_the_last_position_changes_no_result(golden_models, prefill):
-    model, tokens = golden_models(True), draw_tokens(2)
+    model, tokens = golden_models(False), draw_tokens(2)
     run(model, model.inputs(tokens, 0, 30, 1), StepShape(prefill=True, context_bound=30))
     inputs = model.inputs(tokens, 30, 35, 1)
     results = [
@@ -65,11 +65,11 @@ def test_context_bound_beyond_the_last_position_changes_no_result(golden_models,
         for bound in (35, 36, 64, model.state.max_model_len)
     ]
     for other in results[1:]:
-        torch.testing.assert_close(other, results[0], atol=5e-4, rtol=0)
+        torch.testing.assert_close(other, results[0], atol=1e-4, rtol=0)
 
 
 def test_padding_rows_may_hold_anything(golden_models):
-    model, tokens = golden_models(True), draw_tokens(3)
+    model, tokens = golden_models(False), draw_tokens(3)
     run(model, model.inputs(tokens, 0, 20, 1), StepShape(prefill=True, context_bound=20))
     inputs = model.inputs(tokens, 20, 22, 1)
     shape = StepShape(prefill=False, context_bound=model.state.max_model_len)
@@ -77,14 +77,14 @@ def test_padding_rows_may_hold_anything(golden_models):
     before = [tensor[:-1].clone() for tensor in (*model.state.window, *model.state.latent.values())]
     garbage = model.inputs(draw_tokens(4), 50, 53, model.state.scratch_slot)
     padded = run(model, joined(inputs, garbage), shape)
-    torch.testing.assert_close(padded[:2], expected, atol=5e-4, rtol=0)
+    torch.testing.assert_close(padded[:2], expected, atol=1e-4, rtol=0)
     after = [tensor[:-1] for tensor in (*model.state.window, *model.state.latent.values())]
     for old, new in zip(before, after, strict=True):
-        torch.testing.assert_close(new, old, atol=5e-4, rtol=0)
+        torch.testing.assert_close(new, old, atol=1e-4, rtol=0)
 
 
 def test_rows_of_a_decode_step_may_interleave(golden_models):
-    model, first, second = golden_models(True), draw_tokens(5), draw_tokens(6)
+    model, first, second = golden_models(False), draw_tokens(5), draw_tokens(6)
     for slot, tokens, length in ((0, first, 25), (1, second, 4)):
         shape = StepShape(prefill=True, context_bound=length)
         run(model, model.inputs(tokens, 0, length, slot), shape)
@@ -93,5 +93,5 @@ def test_rows_of_a_decode_step_may_interleave(golden_models):
     expected = run(model, rows, shape)
     order = [3, 0, 4, 1, 2, 5]  # each sequence still ascending
     torch.testing.assert_close(
-        run(model, pick(rows, order), shape), expected[order], atol=5e-4, rtol=0
+        run(model, pick(rows, order), shape), expected[order], atol=1e-4, rtol=0
     )
