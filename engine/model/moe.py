@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from engine.model.context import StepContext
 from engine.model.parameters import empty
 from engine.model_config import BlockConfig
-from ops.experts import clamped_swiglu, routed_experts
+from ops.experts import ExpertWeights, clamped_swiglu, routed_experts
 from ops.router import route
 
 
@@ -47,7 +47,8 @@ class MixtureOfExperts(nn.Module):
         )
         ctx.report("expert_ids", self.layer, ids)
         ctx.report("expert_weights", self.layer, weights)
-        routed = routed_experts(x, ids, weights, self.gate, self.up, self.down, self.limit)
+        experts = ExpertWeights(self.gate, self.up, self.down)
+        routed = routed_experts(x, ids, weights, experts, self.limit)
         inner = clamped_swiglu(
             nn.functional.linear(x, self.shared_gate),
             nn.functional.linear(x, self.shared_up),

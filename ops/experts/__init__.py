@@ -1,5 +1,5 @@
 """Experts."""
 
-from ops.experts.reference import clamped_swiglu, routed_experts
+from ops.experts.reference import ExpertWeights, clamped_swiglu, routed_experts
 
-__all__ = ["clamped_swiglu", "routed_experts"]
+__all__ = ["ExpertWeights", "clamped_swiglu", "routed_experts"]

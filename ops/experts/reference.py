@@ -7,10 +7,23 @@ how the rows were grouped.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 TILE_ROWS = 32
+
+
+class ExpertWeights(NamedTuple):
+    """Matrices of all experts of a layer, one float type."""
+
+    gate: Tensor
+    """[E, F, D]."""
+    up: Tensor
+    """[E, F, D]."""
+    down: Tensor
+    """[E, D, F]."""
 
 
 def clamped_swiglu(gate: Tensor, up: Tensor, limit: float) -> Tensor:
@@ -28,10 +41,8 @@ def clamped_swiglu(gate: Tensor, up: Tensor, limit: float) -> Tensor:
 def routed_experts(
     x: Tensor,
     expert_ids: Tensor,
-    expert_weights: Tensor,
-    w_gate: Tensor,
-    w_up: Tensor,
-    w_down: Tensor,
+    route_weights: Tensor,
+    experts: ExpertWeights,
     limit: float,
 ) -> Tensor:
     """Return the weighted sum of the chosen experts' outputs.
@@ -39,46 +50,41 @@ def routed_experts(
     Args:
         x: [T, D].
         expert_ids: [T, K] int64.
-        expert_weights: [T, K] float32, multiplied into the inner vector before the down projection.
-        w_gate, w_up: [E, F, D]; w_down: [E, D, F]; the type of `x`.
+        route_weights: [T, K] float32, multiplied into the inner vector before the down projection.
+        experts: matrices in the type of `x`.
         limit: SwiGLU clamp.
 
     Returns:
         [T, D] float32.
     """
     t, k = expert_ids.shape
-    if t * k <= max(w_gate.shape[0], 16):
-        return _per_pair(x, expert_ids, expert_weights, w_gate, w_up, w_down, limit)
-    return _per_tile(x, expert_ids, expert_weights, w_gate, w_up, w_down, limit)
+    step = _per_pair if t * k <= max(experts.gate.shape[0], 16) else _per_tile
+    return step(x, expert_ids, route_weights, experts, limit)
 
 
 def _per_pair(
     x: Tensor,
     expert_ids: Tensor,
-    expert_weights: Tensor,
-    w_gate: Tensor,
-    w_up: Tensor,
-    w_down: Tensor,
+    route_weights: Tensor,
+    experts: ExpertWeights,
     limit: float,
 ) -> Tensor:
     """Few rows: gather the weights of each (row, expert) pair."""
     t, k = expert_ids.shape
     flat = expert_ids.flatten()
     rows = x.repeat_interleave(k, 0).unsqueeze(-1)  # [P, D, 1]
-    gate = torch.bmm(w_gate[flat], rows).squeeze(-1)
-    up = torch.bmm(w_up[flat], rows).squeeze(-1)
-    inner = clamped_swiglu(gate, up, limit) * expert_weights.flatten().unsqueeze(-1)
-    out = torch.bmm(w_down[flat], inner.to(x.dtype).unsqueeze(-1)).squeeze(-1)
+    gate = torch.bmm(experts.gate[flat], rows).squeeze(-1)
+    up = torch.bmm(experts.up[flat], rows).squeeze(-1)
+    inner = clamped_swiglu(gate, up, limit) * route_weights.flatten().unsqueeze(-1)
+    out = torch.bmm(experts.down[flat], inner.to(x.dtype).unsqueeze(-1)).squeeze(-1)
     return out.float().view(t, k, -1).sum(1)
 
 
 def _per_tile(
     x: Tensor,
     expert_ids: Tensor,
-    expert_weights: Tensor,
-    w_gate: Tensor,
-    w_up: Tensor,
-    w_down: Tensor,
+    route_weights: Tensor,
+    experts: ExpertWeights,
     limit: float,
 ) -> Tensor:
     """Many rows: sort pairs by expert and multiply tiles that belong to one expert each.
@@ -86,7 +92,7 @@ def _per_tile(
     The number of tiles, P / B + E, is fixed by the shapes, so nothing is read back to the host.
     """
     t, k = expert_ids.shape
-    num_experts, pairs, device = w_gate.shape[0], t * k, x.device
+    num_experts, pairs, device = experts.gate.shape[0], t * k, x.device
     num_tiles = pairs // TILE_ROWS + num_experts
     flat = expert_ids.flatten()
     order = torch.argsort(flat, stable=True)
@@ -105,11 +111,11 @@ def _per_tile(
     pair_at = torch.full((num_tiles * TILE_ROWS,), pairs, dtype=torch.int64, device=device)
     pair_at = pair_at.scatter(0, place, order)  # pair number, `pairs` where a tile is not full
     row_at = (pair_at // k).clamp(max=t - 1)
-    weight_at = torch.cat((expert_weights.flatten(), expert_weights.new_zeros(1)))[pair_at]
+    weight_at = torch.cat((route_weights.flatten(), route_weights.new_zeros(1)))[pair_at]
     tiled = x[row_at].view(num_tiles, TILE_ROWS, -1)
-    gate = torch.bmm(tiled, w_gate[tile_expert].transpose(1, 2))
-    up = torch.bmm(tiled, w_up[tile_expert].transpose(1, 2))
+    gate = torch.bmm(tiled, experts.gate[tile_expert].transpose(1, 2))
+    up = torch.bmm(tiled, experts.up[tile_expert].transpose(1, 2))
     inner = clamped_swiglu(gate, up, limit) * weight_at.view(num_tiles, TILE_ROWS, 1)
-    out = torch.bmm(inner.to(x.dtype), w_down[tile_expert].transpose(1, 2)).flatten(0, 1)
+    out = torch.bmm(inner.to(x.dtype), experts.down[tile_expert].transpose(1, 2)).flatten(0, 1)
     place_of_pair = torch.empty_like(place).scatter(0, order, place)
     return out[place_of_pair].float().view(t, k, -1).sum(1)

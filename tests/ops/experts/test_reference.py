@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from ops.experts import clamped_swiglu, routed_experts
+from ops.experts import ExpertWeights, clamped_swiglu, routed_experts
 
 
 def test_swiglu_matches_golden(operators):
@@ -22,7 +22,7 @@ def test_against_a_loop_in_float64(rows, skewed):
         scores[:, :k] += 100  # all rows to the same experts: others stay empty
     ids = scores.topk(k).indices
     weights = torch.rand(rows, k, generator=g)
-    out = routed_experts(x, ids, weights, w1, w3, w2, 1.0)
+    out = routed_experts(x, ids, weights, ExpertWeights(w1, w3, w2), 1.0)
     for t in range(rows):
         expected = torch.zeros(d, dtype=torch.float64)
         for j in range(k):
