@@ -182,7 +182,9 @@ class EngineConfig:
         8000, "Port to listen on; 0 takes a free one and prints it.", group="Server", minimum=0
     )
     served_model_name: str = setting(
-        "", "Model name in answers; empty takes the file's name.", group="Server"
+        "",
+        "Model name in answers, and other names for it after commas; empty takes the file's name.",
+        group="Server",
     )
     strict_model: bool = setting(
         False, "Refuse requests that name another model with 404.", group="Server"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from engine.request import (
     SamplingParams,
     TokenLogprobs,
 )
+
+log = logging.getLogger(__name__)
 
 
 class Status(Enum):
@@ -76,6 +79,7 @@ class Sequence:
             self.on_event(event)
         except Exception:
             self.status = Status.FINISHED
+            log.exception("request=%d ends: its listener failed", self.request_id)
 
     def finish(self, reason: FinishReason, message: str = "") -> None:
         """Mark as finished and send the last event, once."""

@@ -76,7 +76,7 @@ def check_architecture(files: FileSet, wanted: str) -> None:
     if not isinstance(arch, str):
         raise refuse(f"{quote(str(arch))} is not a string")
     if arch == DRAFT_ARCH:
-        raise refuse(f"{arch} is a DSpark draft, not a model; give it as draft_path")
+        raise refuse(f"{arch} is a DSpark draft, not a model; give the model that it drafts for")
     if arch == MODEL_ARCH:
         raise refuse(f"{arch} is a model, not a DSpark draft ({DRAFT_ARCH})")
     if arch == "clip":

@@ -367,7 +367,7 @@ def test_what_cannot_be_mapped_is_named(
     [
         ("llama", None, "'llama' is not supported; supported are deepseek41 (models) and dflash"),
         ("qwen4exp\n", None, "is not supported"),
-        ("dflash", None, "draft_path"),
+        ("dflash", None, "not a model"),
         ("clip", None, "mmproj"),
         ("deepseek4", "output_hc_fn.weight", "DeepSeek V4, not V4.1"),
         ("deepseek4", "blk.1.engram_embd.weight", "before 2026-09-11"),
