@@ -16,7 +16,7 @@ from pathlib import Path
 
 from engine.batch import StepExecutor
 from engine.config import EngineConfig
-from engine.errors import CapacityError, RequestError
+from engine.errors import CapacityError, EngineError, RequestError
 from engine.loading import LoadedModel, load_model
 from engine.model.load import Progress
 from engine.request import EventCallback, SamplingParams
@@ -67,7 +67,6 @@ class Engine:
     def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
         self.config = config
         self.tokenizer = loaded.tokenizer
-        self.model_name = config.served_model_name or loaded.name
         self.max_model_len = loaded.runner.state.max_model_len
         self._loaded = loaded
         self._executor = StepExecutor(loaded.runner, loaded.tokenizer.suppressed_ids, config)
@@ -237,7 +236,7 @@ class Engine:
         """
         try:
             step()
-        except (RuntimeError, ValueError, IndexError, OSError) as problem:
+        except (RuntimeError, ValueError, IndexError, OSError, MemoryError, EngineError) as problem:
             for sequence in sequences:
                 sequence.finish("error", f"{type(problem).__name__}: {first_line(problem)}")
             if device_lost(problem):

@@ -34,7 +34,6 @@ def setting(
     unit: str = "",
     choices: tuple[str, ...] = (),
     minimum: float | None = None,
-    affects_graph: bool = False,
 ) -> Any:
     """Declare one setting.
 
@@ -45,7 +44,6 @@ def setting(
         unit: unit of a number, for people.
         choices: allowed texts, empty for any.
         minimum: least allowed number.
-        affects_graph: whether compiled code depends on it (part of the compile key).
     """
     return dataclasses.field(
         default=default,
@@ -55,7 +53,6 @@ def setting(
             "unit": unit,
             "choices": choices,
             "minimum": minimum,
-            "affects_graph": affects_graph,
         },
     )
 
@@ -74,7 +71,6 @@ class EngineConfig:
         "Round cached keys and values as the reference does: window KV to FP8 (scale per 32), "
         "latents to FP4 (scale per 16), index keys and queries to FP4 (scale per 32).",
         group="Numerics",
-        affects_graph=True,
     )
     dtype: str = setting(
         "auto",
@@ -82,7 +78,6 @@ class EngineConfig:
         "compute capability 8.0 and newer, float16 on older ones.",
         group="Numerics",
         choices=("auto", "float32", "bfloat16", "float16"),
-        affects_graph=True,
     )
     residual_dtype: str = setting(
         "auto",
@@ -90,7 +85,6 @@ class EngineConfig:
         "else float32.",
         group="Numerics",
         choices=("auto", "float32", "bfloat16"),
-        affects_graph=True,
     )
 
     # ---- placement
@@ -99,7 +93,6 @@ class EngineConfig:
         "Where the model runs; auto takes the first CUDA GPU, else the CPU.",
         group="Placement",
         choices=("auto", "cpu", "cuda"),
-        affects_graph=True,
     )
     engram_path: str = setting(
         "", "Engram table shard, if it does not lie beside the model.", group="Placement"
@@ -120,14 +113,12 @@ class EngineConfig:
         group="Limits",
         unit="tokens",
         minimum=0,
-        affects_graph=True,
     )
     max_num_seqs: int = setting(
         4,
         "Sequences that hold a slot at the same time; further requests wait.",
         group="Limits",
         minimum=1,
-        affects_graph=True,
     )
     max_waiting: int = setting(
         64,
@@ -158,7 +149,6 @@ class EngineConfig:
         group="Steps",
         unit="rows",
         minimum=1,
-        affects_graph=True,
     )
 
     # ---- graphs
@@ -210,14 +200,6 @@ class EngineConfig:
     def __post_init__(self) -> None:
         for f in dataclasses.fields(self):
             check_value(f, getattr(self, f.name))
-
-    def compile_settings(self) -> dict[str, Any]:
-        """Return the settings that compiled code depends on, by name."""
-        return {
-            f.name: getattr(self, f.name)
-            for f in dataclasses.fields(self)
-            if f.metadata["affects_graph"]
-        }
 
 
 def check_value(f: dataclasses.Field[Any], value: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,9 @@ from engine.tokenizer import Tokenizer
 from memory.capacity import free_bytes
 from memory.gguf import ModelFile, open_model
 
+_LOG = logging.getLogger(__name__)
 _SMALL_HIDDEN_SIZE = 1024
+_DEFAULT_THREADS = torch.get_num_threads()  # torch's own choice, before anything changed it
 
 
 @dataclass
@@ -45,8 +48,17 @@ def set_cpu_threads(num_threads: int, hidden_size: int) -> None:
     The operations of a small model take microseconds. Threads that wait for each other at the end
     of each cost more than they bring, and with another busy process beside them many times more.
     """
-    if num_threads or hidden_size < _SMALL_HIDDEN_SIZE:
-        torch.set_num_threads(num_threads or 1)
+    small = hidden_size < _SMALL_HIDDEN_SIZE
+    torch.set_num_threads(num_threads or (1 if small else _DEFAULT_THREADS))
+
+
+def warn_without_effect(config: EngineConfig, device: torch.device) -> None:
+    """Log one line for each setting that was changed and does nothing on this device."""
+    cuda_only = {"cuda_graphs": config.cuda_graphs == "on"}
+    cpu_only = {"cpu_threads": config.cpu_threads != 0}
+    for name, changed in (cpu_only if device.type == "cuda" else cuda_only).items():
+        if changed:
+            _LOG.warning("setting %s has no effect on device %s", name, device.type)
 
 
 def check_fits(weight_bytes: int, cache_bytes: int, device: torch.device) -> None:
@@ -83,6 +95,7 @@ def load_model(
     """
     device = resolve_device(config)
     precision = resolve_precision(config, device)
+    warn_without_effect(config, device)
     file = open_model(model_path, engram_path=config.engram_path)
     try:
         if device.type == "cpu":

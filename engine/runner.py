@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from engine.config import EngineConfig
+from engine.errors import InternalError
 from engine.model.backbone import Backbone
 from engine.model.engram import EngramHasher
 from engine.model.inputs import StepInputs, StepShape
@@ -67,6 +68,8 @@ class ModelRunner:
         precision: Precision,
         device: torch.device,
     ) -> None:
+        if engram is None and backbone.config.engram is not None:
+            raise InternalError("the model has n-gram memory, but no table was opened")
         self.backbone = backbone
         self.state = state
         self.engram = engram

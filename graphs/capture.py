@@ -93,7 +93,7 @@ class GraphSet:
                     ) from problem
                 self.graphs[bucket] = graph
             end = time.perf_counter()
-            captured = end - captured_at if self.graphs else 0.0
+            captured = end - captured_at if stream is not None else 0.0
             self.records.append(CaptureRecord(bucket, captured_at - start, captured))
             if progress is not None:
                 progress("preparing steps", (number + 1) / len(order))

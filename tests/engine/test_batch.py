@@ -6,6 +6,7 @@ import torch
 from engine.api import Engine
 from engine.batch import describe_logprobs
 from engine.config import EngineConfig
+from engine.errors import ModelFileError
 from engine.loading import load_model
 from engine.pocket import model_path
 from engine.request import FinishEvent, SamplingParams
@@ -67,6 +68,24 @@ def test_an_exception_in_a_step_ends_its_request_only(fragile_engine):
     bad = run(engine, [0, 5, 6, 7])
     assert bad[-1].reason == "error" and "RuntimeError" in bad[-1].message
     runner.backbone.head = head
+    assert run(engine, [0, 5, 6, 7]) == good
+
+
+class LostFile:
+    """Stands in for a table whose file was cut while it was read."""
+
+    def gather(self, rows):
+        raise ModelFileError("model.gguf", "tensor per_layer_token_embd.weight", "read ended early")
+
+
+def test_a_file_that_cannot_be_read_any_more_ends_the_request_only(fragile_engine):
+    engine, runner = fragile_engine
+    good = run(engine, [0, 5, 6, 7])
+    table, hasher = runner.engram
+    runner.engram = (LostFile(), hasher)
+    bad = run(engine, [0, 5, 6, 7])
+    assert bad[-1].reason == "error" and "read ended early" in bad[-1].message
+    runner.engram = (table, hasher)
     assert run(engine, [0, 5, 6, 7]) == good
 
 

@@ -170,17 +170,6 @@ def test_hyphens_count_as_underscores() -> None:
     assert read_assignments(["max-num-seqs=3"]) == {"max_num_seqs": 3}
 
 
-def test_compile_settings_follow_the_table() -> None:
-    base, other = EngineConfig(), EngineConfig(kv_fake_quant=False, port=1)
-    assert set(base.compile_settings()) < set(SETTINGS)
-    differing = {
-        name
-        for name, value in base.compile_settings().items()
-        if other.compile_settings()[name] != value
-    }
-    assert differing == {"kv_fake_quant"}
-
-
 def test_config_is_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         EngineConfig().port = 1  # type: ignore[misc]

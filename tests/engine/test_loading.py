@@ -5,7 +5,13 @@ import torch
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError, ModelFileError, PlacementError
-from engine.loading import check_fits, load_model, set_cpu_threads
+from engine.loading import (
+    _DEFAULT_THREADS,
+    check_fits,
+    load_model,
+    set_cpu_threads,
+    warn_without_effect,
+)
 from engine.pocket import draft_path, model_path
 
 
@@ -70,11 +76,10 @@ def test_head_width_that_cannot_be_rounded_names_the_switch(tmp_path):
 def test_small_models_take_one_thread_and_a_number_is_obeyed():
     before = torch.get_num_threads()
     try:
-        torch.set_num_threads(2)
-        set_cpu_threads(0, 5120)
-        assert torch.get_num_threads() == 2
         set_cpu_threads(0, 256)
         assert torch.get_num_threads() == 1
+        set_cpu_threads(0, 5120)
+        assert torch.get_num_threads() == _DEFAULT_THREADS
         set_cpu_threads(2, 256)
         assert torch.get_num_threads() == 2
     finally:
@@ -91,3 +96,14 @@ def test_a_cache_that_cannot_fit_is_refused_quickly():
     config = EngineConfig(device="cpu", max_model_len=1 << 20, max_num_seqs=4000)
     with pytest.raises(PlacementError, match="lower max_model_len or max_num_seqs"):
         load_model(model_path(), config)
+
+
+def test_settings_without_effect_are_named(caplog):
+    warn_without_effect(EngineConfig(cuda_graphs="on"), torch.device("cpu"))
+    assert caplog.messages == ["setting cuda_graphs has no effect on device cpu"]
+    caplog.clear()
+    warn_without_effect(EngineConfig(cpu_threads=2), torch.device("cuda"))
+    assert caplog.messages == ["setting cpu_threads has no effect on device cuda"]
+    caplog.clear()
+    warn_without_effect(EngineConfig(), torch.device("cpu"))
+    assert caplog.messages == []
