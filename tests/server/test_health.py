@@ -29,7 +29,7 @@ def test_loading(make_server: Make, engine_class: Any, until: Make) -> None:
 
     def load(progress: Callable[[str, float], None]) -> Any:
         progress("reading weights", 0.25)
-        assert release.wait(10)
+        assert release.wait(60)
         return engine_class()
 
     server = make_server(load=load, wait_ready=False)

@@ -14,7 +14,7 @@ import pytest
 from engine.config import EngineConfig
 from engine.errors import ConfigError, InternalError, ModelFileError
 from server.runner import Server, url_host
-from server.state import ServerState
+from server.state import ServerState, Timings
 
 Make = Callable[..., Any]
 
@@ -45,10 +45,10 @@ def test_unexpected_load_error_is_raised_too(make_server: Make) -> None:
     assert isinstance(server.problem, KeyError)
 
 
-def test_dead_engine_ends_the_server(make_server: Make) -> None:
-    server = make_server()
+def test_dead_engine_ends_the_server(make_server: Make, until: Make) -> None:
+    server = make_server(timings=Timings(poll_s=0.05, fault_linger_s=3))
     server.engine.dead = "CUDA error: unspecified launch failure"
-    time.sleep(0.15)
+    until(lambda: server.state.fault)
     assert server.get("/health")[0] == 503
     server.join()
     assert isinstance(server.problem, InternalError)
@@ -69,7 +69,7 @@ def test_drain_lets_running_requests_finish(
     make_server: Make, engine_class: Any, until: Make
 ) -> None:
     server = make_server(
-        lambda p, s: engine_class.say("x" * 20, token_s=0.03), drain_timeout_s=10.0
+        lambda p, s: engine_class.say("x" * 20, token_s=0.15), drain_timeout_s=30.0
     )
     body = {"prompt": "a", "max_tokens": 100}
     whole, answers = in_thread(lambda: server.post("/v1/completions", body))
@@ -85,7 +85,7 @@ def test_drain_lets_running_requests_finish(
     assert refused["error"]["code"] == "shutting_down"
     assert int(headers["Retry-After"]) > 0
     for thread in (whole, streamed):
-        thread.join(5)
+        thread.join(20)
     assert answers[0][0] == 200
     assert answers[0][2]["choices"][0]["text"] == "x" * 20
     assert events[0][-1] == "[DONE]"
@@ -100,7 +100,7 @@ def test_drain_refuses_waiting_and_cuts_slow_requests(
 ) -> None:
     server = make_server(
         lambda p, s: engine_class.say("x" * 900, token_s=0.05),
-        drain_timeout_s=1.0,
+        drain_timeout_s=5.0,
         max_num_seqs=1,
     )
     body = {"prompt": "a", "max_tokens": 900}
@@ -111,11 +111,11 @@ def test_drain_refuses_waiting_and_cuts_slow_requests(
     start_s = time.monotonic()
     server.request_stop()
     waiting.join(5)
-    assert time.monotonic() - start_s < 0.95
+    assert time.monotonic() - start_s < 4
     assert answers[0][0] == 503
     assert answers[0][2]["error"]["code"] == "shutting_down"
-    running.join(5)
-    assert time.monotonic() - start_s >= 0.95
+    running.join(20)
+    assert time.monotonic() - start_s > 4.9
     assert events[0][-1] == "[DONE]"
     assert events[0][-2]["error"]["code"] == "shutting_down"
     server.join()

@@ -19,10 +19,10 @@ def raw_stream(server: Any, body: dict[str, Any]) -> str:
 
 
 def test_silence_is_filled_with_comments(make_server: Make, engine_class: Any) -> None:
-    server = make_server(lambda p, s: engine_class.say("ok", prefill_s=0.75), keepalive_s=0.2)
+    server = make_server(lambda p, s: engine_class.say("ok", prefill_s=1.5), keepalive_s=0.2)
     body = {"messages": [{"role": "user", "content": "q"}]}
     text = raw_stream(server, body)
-    assert 1 <= text.count(": keep-alive\n\n") <= 4
+    assert 1 <= text.count(": keep-alive\n\n") < 25
     assert text.startswith("data: ")  # the role chunk comes before the wait
     assert text.endswith("data: [DONE]\n\n")
     for block in text.removesuffix("\n\n").split("\n\n"):
@@ -33,7 +33,7 @@ def test_silence_is_filled_with_comments(make_server: Make, engine_class: Any) -
 
 
 def test_no_comment_while_tokens_flow(make_server: Make, engine_class: Any) -> None:
-    server = make_server(lambda p, s: engine_class.say("x" * 25, token_s=0.05), keepalive_s=1.0)
+    server = make_server(lambda p, s: engine_class.say("x" * 25, token_s=0.15), keepalive_s=3.0)
     text = raw_stream(server, {"messages": [{"role": "user", "content": "q"}]})
     assert "keep-alive" not in text
     assert text.count("data: ") > 25
