@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -38,6 +39,17 @@ class Listener:
     def __init__(self) -> None:
         self.events: queue.Queue[Event] = queue.Queue()
         self.handle: RequestHandle | None = None
+        self._started = threading.Event()
+
+    def hear(self, event: Event) -> None:
+        """Take an event from the engine."""
+        self.events.put(event)
+        if isinstance(event, TokensEvent):
+            self._started.set()
+
+    def wait_for_token(self, timeout_s: float = 60.0) -> None:
+        """Return once a first token has come; `wait` still returns it."""
+        assert self._started.wait(timeout_s), f"no token after {timeout_s} s"
 
     def wait(self, timeout_s: float = 60.0) -> Heard:
         """Return everything heard."""
@@ -94,7 +106,7 @@ def ask(engine: Engine) -> Callable[..., Listener]:
         listener = Listener()
         ids = engine.tokenizer.encode_markup(text)
         settings = SamplingParams(**{"max_tokens": 40, "temperature": 0.0, **params})  # type: ignore[arg-type]
-        listener.handle = engine.submit(ids, settings, listener.events.put)
+        listener.handle = engine.submit(ids, settings, listener.hear)
         return listener
 
     return submit
