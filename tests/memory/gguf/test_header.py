@@ -140,7 +140,7 @@ def test_damage_is_named(
     tracemalloc.start()
     start = time.perf_counter()
     error = error_of(lambda: read_header(str(path)))
-    assert time.perf_counter() - start < 2
+    assert time.perf_counter() - start < 5
     assert tracemalloc.get_traced_memory()[1] < 8 << 20
     tracemalloc.stop()
     assert error.path == str(path)
@@ -259,7 +259,7 @@ def test_a_file_of_many_empty_strings_is_refused_quickly(
     os.truncate(path, len(data) + 8 * count)
     start = time.perf_counter()
     assert "strings" in str(error_of(lambda: read_header(str(path))))
-    assert time.perf_counter() - start < 2
+    assert time.perf_counter() - start < 5
 
 
 @pytest.mark.parametrize("make", ["folder", "missing", "pipe", "nul", "empty"])

@@ -213,10 +213,10 @@ def test_full_vocabulary_opens_quickly(
     path = tiny.write(tmp_path / "m.gguf")
     start = time.perf_counter()
     model = open_model(path)
-    assert time.perf_counter() - start < 2
+    assert time.perf_counter() - start < 5
     assert len(model.metadata["tokenizer.ggml.tokens"]) == vocab  # type: ignore[arg-type]
     tiny.set("tokenizer.ggml.eos_token_id", "u32", vocab)
     path = tiny.write(tmp_path / "bad.gguf")
     start = time.perf_counter()
     assert "eos_token_id" in error_of(lambda: open_model(path)).field
-    assert time.perf_counter() - start < 2
+    assert time.perf_counter() - start < 5

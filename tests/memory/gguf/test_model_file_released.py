@@ -228,7 +228,7 @@ def test_opens_quickly_and_cheaply(released: list[Path]) -> None:
     model = open_model(released[3])
     seconds = time.perf_counter() - start
     assert status_kib("VmRSS") - resident < 100 * 1024
-    assert seconds < 2
+    assert seconds < 5
     assert model.layout == "U" and len(model.tensors) == 1003
     engram = model.config.engram
     assert engram is not None and engram.num_rows == ROWS
