@@ -1,4 +1,4 @@
-"""A loaded pocket model, shared by the tests of the engine."""
+"""A loaded pocket model, sampling inputs and a tiny vocabulary for the tests of the engine."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from engine.api import Engine, EngineStats, RequestHandle, load_engine
 from engine.config import EngineConfig
+from engine.detokenizer import byte_alphabet
 from engine.pocket import model_path
 from engine.request import (
     Event,
@@ -21,6 +23,8 @@ from engine.request import (
     TokenLogprobs,
     TokensEvent,
 )
+from engine.sampling_state import SamplingInputs
+from engine.vocabulary import BOS, EOS, PAD, REQUIRED_MARKERS
 
 
 @dataclass
@@ -110,3 +114,46 @@ def ask(engine: Engine) -> Callable[..., Listener]:
         return listener
 
     return submit
+
+
+@pytest.fixture(scope="session")
+def make_inputs() -> Callable[..., SamplingInputs]:
+    """Fill one row per request: make_inputs(params, uniforms, slots=None, num_generated=0)."""
+
+    def make(
+        params: list[SamplingParams],
+        uniforms: list[float],
+        slots: list[int] | None = None,
+        num_generated: int = 0,
+    ) -> SamplingInputs:
+        inputs = SamplingInputs.allocate(len(params))
+        for row, (p, u) in enumerate(zip(params, uniforms, strict=True)):
+            slot = slots[row] if slots else row
+            inputs.set_row(row, p, slot=slot, uniform=u, num_generated=num_generated)
+        return inputs
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny_metadata() -> Callable[..., dict[str, Any]]:
+    """Keys of a vocabulary of bytes, two merges and the markers: tiny_metadata(**changes)."""
+
+    def make(**changes: Any) -> dict[str, Any]:
+        markers = [text for text in REQUIRED_MARKERS if text not in (BOS, EOS)]
+        tokens = [BOS, EOS, PAD, *byte_alphabet(), "Ġt", "Ġth", *markers]
+        metadata = {
+            "model": "gpt2",
+            "pre": "deepseek-v3",
+            "tokens": tokens,
+            "token_type": [3] * 3 + [1] * 258 + [4] * len(markers),
+            "merges": ["Ġ t", "Ġt h"],
+            "bos_token_id": 0,
+            "eos_token_id": 1,
+            "padding_token_id": 2,
+            **changes,
+        }
+        kept = {key: value for key, value in metadata.items() if value is not None}
+        return {f"tokenizer.ggml.{key}": value for key, value in kept.items()}
+
+    return make

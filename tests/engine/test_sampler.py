@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,23 +25,8 @@ from engine.sampler import (
 from engine.sampling_state import SamplingInputs, SamplingState
 
 INF = math.inf
-
-
-def one_row(**values: Any) -> SamplingParams:
-    return SamplingParams(max_tokens=100, **values)
-
-
-def make_inputs(
-    params: list[SamplingParams],
-    uniforms: list[float],
-    slots: list[int] | None = None,
-    num_generated: int = 0,
-) -> SamplingInputs:
-    inputs = SamplingInputs.allocate(len(params))
-    for row, (p, u) in enumerate(zip(params, uniforms, strict=True)):
-        slot = slots[row] if slots else row
-        inputs.set_row(row, p, slot=slot, uniform=u, num_generated=num_generated)
-    return inputs
+one_row = partial(SamplingParams, max_tokens=100)
+MakeInputs = Callable[..., SamplingInputs]
 
 
 def test_uniform_depends_on_seed_and_step_only() -> None:
@@ -54,7 +41,7 @@ def test_uniform_depends_on_seed_and_step_only() -> None:
     assert abs(float(np.corrcoef(draws[:-1], draws[1:])[0, 1])) < 0.08
 
 
-def test_token_does_not_depend_on_batch_position() -> None:
+def test_token_does_not_depend_on_batch_position(make_inputs: MakeInputs) -> None:
     rng = np.random.default_rng(5)
     vocab, rows = 400, 7
     logits = torch.from_numpy(rng.normal(size=(rows, vocab)).astype(np.float32))
@@ -73,7 +60,7 @@ def test_token_does_not_depend_on_batch_position() -> None:
     assert together.tolist() == alone
 
 
-def test_penalties_by_hand() -> None:
+def test_penalties_by_hand(make_inputs: MakeInputs) -> None:
     state = SamplingState(1, 6)
     params = one_row(
         repetition_penalty=2.0,
@@ -92,7 +79,7 @@ def test_penalties_by_hand() -> None:
     assert ok.tolist() == [True]
 
 
-def test_min_tokens_bans_stop_ids_until_reached() -> None:
+def test_min_tokens_bans_stop_ids_until_reached(make_inputs: MakeInputs) -> None:
     state = SamplingState(1, 4)
     params = one_row(temperature=0.0, min_tokens=2)
     state.start(0, params, prompt_ids=[], stop_ids={3})
@@ -102,14 +89,14 @@ def test_min_tokens_bans_stop_ids_until_reached() -> None:
         assert sample(logits, inputs, state)[0].item() == expected
 
 
-def test_record_tokens_counts_rows_of_one_slot() -> None:
+def test_record_tokens_counts_rows_of_one_slot(make_inputs: MakeInputs) -> None:
     state = SamplingState(3, 5)
     inputs = make_inputs([one_row()] * 4, [0.0] * 4, slots=[1, 1, 2, 1])
     record_tokens(torch.tensor([4, 4, 4, 0]), inputs, state)
     assert state.output_counts.tolist() == [[0] * 5, [1, 0, 0, 0, 2], [0, 0, 0, 0, 1]]
 
 
-def test_ties_go_to_the_lowest_id() -> None:
+def test_ties_go_to_the_lowest_id(make_inputs: MakeInputs) -> None:
     logits = torch.tensor([[1.0, 3.0, 3.0, 3.0, 0.0]])
     state = SamplingState(1, 5)
     assert sample_greedy(logits, state)[0].item() == 1
@@ -122,7 +109,7 @@ def test_ties_go_to_the_lowest_id() -> None:
         assert sample(logits, inputs, state)[0].item() == 1
 
 
-def test_greedy_ignores_the_filters() -> None:
+def test_greedy_ignores_the_filters(make_inputs: MakeInputs) -> None:
     logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(2))
     params = one_row(temperature=0.0, top_k=5, top_p=0.1, min_p=0.9)
     state = SamplingState(3, 50)
@@ -131,7 +118,7 @@ def test_greedy_ignores_the_filters() -> None:
 
 
 @pytest.mark.parametrize("temperature", [1e-38, 1e-5, 1.0, 2.0])
-def test_extreme_logits_stay_in_range(temperature: float) -> None:
+def test_extreme_logits_stay_in_range(make_inputs: MakeInputs, temperature: float) -> None:
     logits = torch.full((4, 8), -1e4)
     logits[0, 3] = 1e4
     logits[1] = torch.tensor([-INF, -INF, 2.0, -INF, -INF, -INF, -INF, -INF])
@@ -149,7 +136,7 @@ def test_extreme_logits_stay_in_range(temperature: float) -> None:
         assert ids[2] == int(uniform * 8)
 
 
-def test_unusable_rows_are_flagged_and_stay_in_range() -> None:
+def test_unusable_rows_are_flagged_and_stay_in_range(make_inputs: MakeInputs) -> None:
     logits = torch.randn(6, 10, generator=torch.Generator().manual_seed(3))
     logits[1, 4] = math.nan
     logits[2, 9] = INF
@@ -168,7 +155,7 @@ def test_unusable_rows_are_flagged_and_stay_in_range() -> None:
     assert ((ids >= 0) & (ids < 10)).all()
 
 
-def test_suppressed_ids_are_never_chosen() -> None:
+def test_suppressed_ids_are_never_chosen(make_inputs: MakeInputs) -> None:
     logits = torch.zeros(1, 4)
     logits[0, 2] = 50.0
     state = SamplingState(1, 4, suppressed_ids=[2])

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,23 +18,8 @@ from engine.sampler import (
 from engine.sampling_state import SamplingInputs, SamplingState
 
 INF = math.inf
-
-
-def one_row(**values: Any) -> SamplingParams:
-    return SamplingParams(max_tokens=100, **values)
-
-
-def make_inputs(
-    params: list[SamplingParams],
-    uniforms: list[float],
-    slots: list[int] | None = None,
-    num_generated: int = 0,
-) -> SamplingInputs:
-    inputs = SamplingInputs.allocate(len(params))
-    for row, (p, u) in enumerate(zip(params, uniforms, strict=True)):
-        slot = slots[row] if slots else row
-        inputs.set_row(row, p, slot=slot, uniform=u, num_generated=num_generated)
-    return inputs
+one_row = partial(SamplingParams, max_tokens=100)
+MakeInputs = Callable[..., SamplingInputs]
 
 
 def reference_adjusted(
@@ -110,7 +97,7 @@ def random_params(rng: np.random.Generator, vocab: int) -> SamplingParams:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_batch_equals_slow_reference_per_row(seed: int) -> None:
+def test_batch_equals_slow_reference_per_row(make_inputs: MakeInputs, seed: int) -> None:
     rng = np.random.default_rng(seed)
     rows, vocab = 16, int(rng.choice([5, 33, 260]))
     suppressed = {int(rng.integers(vocab))}
@@ -187,7 +174,7 @@ def test_frequencies_match_probabilities(values: dict[str, Any]) -> None:
     assert chi_square < limit
 
 
-def test_full_vocabulary_row() -> None:
+def test_full_vocabulary_row(make_inputs: MakeInputs) -> None:
     vocab = 129_280
     rng = np.random.default_rng(8)
     logits = rng.normal(scale=4, size=(1, vocab)).astype(np.float32)

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer as Oracle
 
-from engine.detokenizer import byte_alphabet
 from engine.tokenizer import (
     BOS,
     DSML,
-    EOS,
     PAD,
     REQUIRED_MARKERS,
     SYSTEM,
@@ -24,6 +23,8 @@ from engine.tokenizer import (
 )
 
 PREFIX = "tokenizer.ggml."
+
+MakeMetadata = Callable[..., dict[str, Any]]
 
 
 def oracle_content() -> dict[str, Any]:
@@ -69,24 +70,6 @@ def oracle(content: dict[str, Any]) -> Oracle:
 @pytest.fixture(scope="module")
 def released(content: dict[str, Any]) -> Tokenizer:
     return Tokenizer.from_metadata(metadata_of(content), "model.gguf")
-
-
-def tiny_metadata(**changes: Any) -> dict[str, Any]:
-    """Bytes, two merges and the markers at the end."""
-    markers = [text for text in REQUIRED_MARKERS if text not in (BOS, EOS)]
-    tokens = [BOS, EOS, PAD, *byte_alphabet(), "Ġt", "Ġth", *markers]
-    metadata = {
-        "model": "gpt2",
-        "pre": "deepseek-v3",
-        "tokens": tokens,
-        "token_type": [3] * 3 + [1] * 258 + [4] * len(markers),
-        "merges": ["Ġ t", "Ġt h"],
-        "bos_token_id": 0,
-        "eos_token_id": 1,
-        "padding_token_id": 2,
-        **changes,
-    }
-    return {PREFIX + key: value for key, value in metadata.items() if value is not None}
 
 
 def random_texts(count: int, markers: list[str]) -> list[str]:
@@ -212,7 +195,7 @@ def test_lone_surrogates(released: Tokenizer) -> None:
     assert released.encode_markup(text) == released.encode_text(text)
 
 
-def test_tiny_vocabulary() -> None:
+def test_tiny_vocabulary(tiny_metadata: MakeMetadata) -> None:
     tokenizer = Tokenizer.from_metadata(tiny_metadata(), "tiny.gguf")
     assert tokenizer.vocab_size == 3 + 256 + 2 + 7
     assert tokenizer.encode_text(" the") == [259 + 1, tokenizer.encode_text("e")[0]]
@@ -225,19 +208,21 @@ def test_tiny_vocabulary() -> None:
     assert [tokenizer.stream().feed(i) for i in sorted(tokenizer.stop_ids)] == [""] * 5
 
 
-def test_a_wrong_end_of_sentence_key_does_not_lose_the_right_one() -> None:
+def test_a_wrong_end_of_sentence_key_does_not_lose_the_right_one(
+    tiny_metadata: MakeMetadata,
+) -> None:
     tokenizer = Tokenizer.from_metadata(tiny_metadata(eos_token_id=7), "tiny.gguf")
     assert {1, 7} <= tokenizer.stop_ids
 
 
-def test_ids_default_to_the_usual_texts() -> None:
+def test_ids_default_to_the_usual_texts(tiny_metadata: MakeMetadata) -> None:
     tokenizer = Tokenizer.from_metadata(
         tiny_metadata(bos_token_id=None, eos_token_id=None, padding_token_id=None)
     )
     assert (tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id) == (0, 1, 2)
 
 
-def test_markers_flagged_as_normal_tokens_stay_markers() -> None:
+def test_markers_flagged_as_normal_tokens_stay_markers(tiny_metadata: MakeMetadata) -> None:
     metadata = tiny_metadata()
     metadata[f"{PREFIX}token_type"] = [1] * len(metadata[f"{PREFIX}tokens"])
     tokenizer = Tokenizer.from_metadata(metadata, "tiny.gguf")
@@ -246,7 +231,7 @@ def test_markers_flagged_as_normal_tokens_stay_markers() -> None:
         assert tokenizer.special_id(marker) not in tokenizer.encode_text(marker)
 
 
-def test_unused_tokens_are_suppressed_and_no_markers() -> None:
+def test_unused_tokens_are_suppressed_and_no_markers(tiny_metadata: MakeMetadata) -> None:
     metadata = tiny_metadata()
     metadata[f"{PREFIX}tokens"] = [*metadata[f"{PREFIX}tokens"], "[PAD é]"]
     metadata[f"{PREFIX}token_type"] = [*metadata[f"{PREFIX}token_type"], 5]

@@ -1,37 +1,21 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from engine.detokenizer import byte_alphabet
 from engine.errors import ModelFileError
-from engine.vocabulary import BOS, DSML, EOS, PAD, REQUIRED_MARKERS, SYSTEM, read_vocabulary
+from engine.vocabulary import DSML, SYSTEM, read_vocabulary
 
 PREFIX = "tokenizer.ggml."
 
-
-def tiny_metadata(**changes: Any) -> dict[str, Any]:
-    """Bytes, two merges and the markers at the end."""
-    markers = [text for text in REQUIRED_MARKERS if text not in (BOS, EOS)]
-    tokens = [BOS, EOS, PAD, *byte_alphabet(), "Ġt", "Ġth", *markers]
-    metadata = {
-        "model": "gpt2",
-        "pre": "deepseek-v3",
-        "tokens": tokens,
-        "token_type": [3] * 3 + [1] * 258 + [4] * len(markers),
-        "merges": ["Ġ t", "Ġt h"],
-        "bos_token_id": 0,
-        "eos_token_id": 1,
-        "padding_token_id": 2,
-        **changes,
-    }
-    return {PREFIX + key: value for key, value in metadata.items() if value is not None}
+MakeMetadata = Callable[..., dict[str, Any]]
 
 
-def test_lists_and_arrays_are_read_alike() -> None:
+def test_lists_and_arrays_are_read_alike(tiny_metadata: MakeMetadata) -> None:
     metadata = tiny_metadata()
     arrays = {
         **metadata,
@@ -46,6 +30,7 @@ def test_lists_and_arrays_are_read_alike() -> None:
 
 
 def test_merges_of_unknown_tokens_and_unknown_rules_are_reported(
+    tiny_metadata: MakeMetadata,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -77,7 +62,9 @@ def test_merges_of_unknown_tokens_and_unknown_rules_are_reported(
         ({"bos_token_id": -1}, "bos_token_id", r"outside 0\.\.267"),
     ],
 )
-def test_missing_or_inconsistent_keys(changes: dict[str, Any], field: str, problem: str) -> None:
+def test_missing_or_inconsistent_keys(
+    tiny_metadata: MakeMetadata, changes: dict[str, Any], field: str, problem: str
+) -> None:
     with pytest.raises(ModelFileError, match=problem) as error:
         read_vocabulary(tiny_metadata(**changes), "bad.gguf")
     assert (error.value.path, error.value.field) == ("bad.gguf", PREFIX + field)
@@ -93,7 +80,7 @@ def test_missing_or_inconsistent_keys(changes: dict[str, Any], field: str, probl
         (DSML, "x y", "marker ｜DSML｜ is missing"),
     ],
 )
-def test_wrong_tokens(old: str, new: str, problem: str) -> None:
+def test_wrong_tokens(tiny_metadata: MakeMetadata, old: str, new: str, problem: str) -> None:
     metadata = tiny_metadata()
     tokens = metadata[f"{PREFIX}tokens"]
     metadata[f"{PREFIX}tokens"] = [new if token == old else token for token in tokens]
