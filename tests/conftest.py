@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from engine.model.names import backbone_names, draft_names
 from engine.model.precision import DTYPES, Precision
 from engine.model.state import CacheState, allocate_state
 from memory.gguf import DraftFile, ModelFile, open_draft, open_model
-from memory.gguf.maker import convert
+from memory.gguf.maker import TINY_CONFIG, convert
 
 DATA = Path(__file__).parent / "data"
 
@@ -57,6 +58,31 @@ def golden_gguf(golden_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     out = tmp_path_factory.mktemp("golden") / "golden.gguf"
     convert(golden_dir, out, draft=out.with_name("golden-draft.gguf"))
     return out
+
+
+@pytest.fixture(scope="session")
+def four_layer_config() -> Callable[..., dict[str, Any]]:
+    """Configuration of a small model without draft: four_layer_config(**text_config changes).
+
+    Layers: window only, ratio 2 with Engram, candidate source, reindexer.
+    """
+
+    def make(**changes: Any) -> dict[str, Any]:
+        config = copy.deepcopy(TINY_CONFIG)
+        config["text_config"] |= {
+            "num_hidden_layers": 4,
+            "compress_ratios": [0, 2, 1, 1, 0, 0, 0],
+            "kv_source_layer_ids": [1, 2],
+            "index_source_layer_ids": [1, 2, 3],
+            "candidate_source_layer_id": 2,
+            "engram_layer_ids": [1],
+            "num_nextn_predict_layers": 0,
+            "dspark_block_size": 0,
+            **changes,
+        }
+        return config
+
+    return make
 
 
 @dataclass

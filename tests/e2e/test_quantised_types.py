@@ -1,14 +1,12 @@
 """Every storage type, from the file to logits: the same numbers as its decoded float weights."""
 
-import copy
-
 import numpy as np
 import pytest
 
 from engine.config import EngineConfig
 from engine.score import score_tokens
 from memory.gguf import open_model
-from memory.gguf.maker import TINY_CONFIG, convert, make_random
+from memory.gguf.maker import convert, make_random
 
 TOKENS = np.random.default_rng(8).integers(3, 600, 48).tolist()
 CLASSES = [
@@ -22,28 +20,12 @@ TYPES = [
 ]
 
 
-def small_config():
-    config = copy.deepcopy(TINY_CONFIG)
-    config["text_config"] |= {
-        "num_hidden_layers": 4,
-        "n_routed_experts": 4,
-        "num_experts_per_tok": 2,
-        "compress_ratios": [0, 2, 1, 1, 0, 0, 0],
-        "kv_source_layer_ids": [1, 2],
-        "index_source_layer_ids": [1, 2, 3],
-        "candidate_source_layer_id": 2,
-        "engram_layer_ids": [1],
-        "num_nextn_predict_layers": 0,
-        "dspark_block_size": 0,
-    }
-    return config
-
-
 @pytest.mark.parametrize("quant_type", TYPES)
-def test_logits_equal_those_of_the_decoded_weights(tmp_path, quant_type):
+def test_logits_equal_those_of_the_decoded_weights(four_layer_config, tmp_path, quant_type):
     types = ",".join(f"{name}={quant_type}" for name in CLASSES)
     stored, floats = tmp_path / "stored.gguf", tmp_path / "floats.gguf"
-    make_random(small_config(), stored, seed=9, damp=0.3, types=types, hf_out=tmp_path / "hf")
+    config = four_layer_config(n_routed_experts=4, num_experts_per_tok=2)
+    make_random(config, stored, seed=9, damp=0.3, types=types, hf_out=tmp_path / "hf")
     convert(tmp_path / "hf", floats)
     with open_model(stored) as file:
         used = {info.quant_type for info in file.tensors.values()}

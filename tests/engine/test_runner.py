@@ -1,6 +1,5 @@
 """Decode steps through the runner: padding, buckets, compilation."""
 
-import copy
 import math
 import re
 
@@ -15,32 +14,23 @@ from engine.model.precision import DTYPES, Precision
 from engine.runner import RowGroup, decode_step
 from graphs.compile import compile_step
 from memory.gguf import open_model
-from memory.gguf.maker import TINY_CONFIG, make_random
+from memory.gguf.maker import make_random
 
 TOKENS = [int(t) for t in torch.randint(3, 600, (60,), generator=torch.Generator().manual_seed(1))]
 
 
 @pytest.fixture(scope="module")
-def small_model(tmp_path_factory):
-    """Four layers: window only, ratio 2 with Engram, candidate source, reindex."""
-    config = copy.deepcopy(TINY_CONFIG)
-    config["text_config"] |= {
-        "num_hidden_layers": 4,
-        "hidden_size": 64,
-        "moe_intermediate_size": 32,
-        "head_dim": 64,
-        "qk_rope_head_dim": 16,
-        "index_head_dim": 32,
-        "q_lora_rank": 32,
-        "compress_ratios": [0, 2, 1, 1, 0, 0, 0],
-        "kv_source_layer_ids": [1, 2],
-        "index_source_layer_ids": [1, 2, 3],
-        "candidate_source_layer_id": 2,
-        "engram_layer_ids": [1],
-        "engram_head_dim": 32,
-        "num_nextn_predict_layers": 0,
-        "dspark_block_size": 0,
-    }
+def small_model(four_layer_config, tmp_path_factory):
+    """Four layers of narrow rows."""
+    config = four_layer_config(
+        hidden_size=64,
+        moe_intermediate_size=32,
+        head_dim=64,
+        qk_rope_head_dim=16,
+        index_head_dim=32,
+        q_lora_rank=32,
+        engram_head_dim=32,
+    )
     path = tmp_path_factory.mktemp("small") / "small.gguf"
     make_random(config, path, seed=3, damp=0.3)
     return path
