@@ -1,38 +1,16 @@
-"""A tiny model with every mechanism, as an editable set of keys and tensors.
-
-`TinyFile.write` writes with the `gguf` package, the independent reference for valid files;
-`TinyFile.to_bytes` lays the bytes out itself and says where each field lies, so that a test can
-damage exactly one.
-"""
+"""A tiny model with every mechanism and its draft, as editable files, and what errors must be."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping
-from copy import deepcopy
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType, GGUFWriter, quants
 
-KINDS = {
-    "u8": (0, "<B"),
-    "i8": (1, "<b"),
-    "u16": (2, "<H"),
-    "i16": (3, "<h"),
-    "u32": (4, "<I"),
-    "i32": (5, "<i"),
-    "f32": (6, "<f"),
-    "bool": (7, "<B"),
-    "str": (8, ""),
-    "u64": (10, "<Q"),
-    "i64": (11, "<q"),
-    "f64": (12, "<d"),
-}
-"""Kind -> GGUF value type and struct format; "[u32]" stands for an array."""
+from engine.errors import ModelFileError
+from memory.gguf import open_model
 
 HIDDEN, VOCAB, EXPERTS, INNER, STREAMS = 32, 40, 4, 64, 2
 HEADS, HEAD_DIM, Q_RANK, GROUPS, O_RANK, INDEX_DIM, INDEX_HEADS = 4, 32, 64, 2, 32, 32, 2
@@ -47,165 +25,6 @@ def multipliers(layer: int, compressed: int) -> list[int]:
     bound = (2**63 - 1) // compressed // 2
     draws = np.random.default_rng(10007 * layer).integers(0, bound, size=NGRAM, dtype=np.int64)
     return [int(v) * 2 + 1 for v in draws]
-
-
-@dataclass
-class TinyFile:
-    """Keys as (kind, value) and tensors as (type, logical shape, bytes), both in file order."""
-
-    keys: dict[str, tuple[str, Any]] = field(default_factory=dict)
-    tensors: dict[str, tuple[str, tuple[int, ...], bytes]] = field(default_factory=dict)
-    values: dict[str, np.ndarray] = field(default_factory=dict)
-    arch: str = "deepseek41"
-
-    def copy(self) -> TinyFile:
-        return deepcopy(self)
-
-    def set(self, key: str, kind: str, value: Any) -> TinyFile:
-        """Set a key; without a dot-separated namespace of its own it gets the architecture's."""
-        self.keys[self.full(key)] = (kind, value)
-        return self
-
-    def drop(self, *keys: str) -> TinyFile:
-        for key in keys:
-            del self.keys[self.full(key)]
-        return self
-
-    def full(self, key: str) -> str:
-        own = key.startswith(("general.", "tokenizer.", "split.", "foreign.", self.arch))
-        return key if own else f"{self.arch}.{key}"
-
-    def put(self, name: str, value: np.ndarray, kind: str = "F32") -> TinyFile:
-        """Store values, encoded by the gguf package; `values` holds what must be read back."""
-        quant = GGMLQuantizationType[kind]
-        stored = quants.quantize(value.astype(np.float32), quant)
-        self.values[name] = quants.dequantize(stored, quant).astype(np.float32).reshape(value.shape)
-        self.tensors[name] = (kind, value.shape, stored.tobytes())
-        return self
-
-    def store(self, name: str, kind: str, shape: tuple[int, ...], data: bytes) -> TinyFile:
-        self.tensors[name] = (kind, shape, data)
-        return self
-
-    def rename(self, old: str, new: str) -> TinyFile:
-        """Store a tensor under another name; `values` knows it under both."""
-        self.tensors = {new if n == old else n: t for n, t in self.tensors.items()}
-        if old in self.values:
-            self.values[new] = self.values[old]
-        return self
-
-    def remove(self, *names: str) -> TinyFile:
-        for name in names:
-            del self.tensors[name]
-        return self
-
-    # ---- writing
-
-    def write(self, path: Path) -> Path:
-        self._write(path, self.keys, self.tensors)
-        return path
-
-    def write_split(self, folder: Path, count: int = 3, prefix: str = "tiny") -> list[Path]:
-        """Write shards with the Engram table alone in the last one."""
-        table = [n for n in self.tensors if "token_embd" in n and n.startswith("per_layer")]
-        rest = [n for n in self.tensors if n not in table]
-        size = -(-len(rest) // (count - 1))
-        groups = [rest[i * size : (i + 1) * size] for i in range(count - 1)] + [table]
-        paths = []
-        for number, names in enumerate(groups):
-            split: dict[str, tuple[str, Any]] = {
-                "split.no": ("u16", number),
-                "split.count": ("u16", count),
-                "split.tensors.count": ("i32", len(self.tensors)),
-            }
-            keys = {**(self.keys if number == 0 else {}), **split}
-            path = folder / f"{prefix}-{number + 1:05d}-of-{count:05d}.gguf"
-            self._write(path, keys, {n: self.tensors[n] for n in names})
-            paths.append(path)
-        return paths
-
-    def _write(
-        self,
-        path: Path,
-        keys: Mapping[str, tuple[str, Any]],
-        tensors: Mapping[str, tuple[str, tuple[int, ...], bytes]],
-    ) -> None:
-        writer = GGUFWriter(path, self.arch)
-        writer.kv_data[0].clear()
-        for key, (kind, value) in keys.items():
-            if kind.startswith("["):
-                element = GGUFValueType(KINDS[kind[1:-1]][0])
-                writer.add_key_value(key, list(value), GGUFValueType.ARRAY, element)
-            else:
-                writer.add_key_value(key, value, GGUFValueType(KINDS[kind][0]))
-        for name, (kind, shape, data) in tensors.items():
-            block, size = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
-            width = shape[-1] // block * size
-            raw = np.frombuffer(data, np.uint8).reshape(*shape[:-1], width)
-            writer.add_tensor(name, raw, raw_dtype=GGMLQuantizationType[kind])
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-
-    def to_bytes(self, alignment: int = 32) -> tuple[bytearray, dict[str, int]]:
-        """Return the file's bytes and the offset of every field by label.
-
-        Labels: magic, version, num_tensors, num_keys, data; of a key `key:NAME:` + length, name,
-        type, value (for arrays also element, count); of a tensor `tensor:NAME:` + length, name,
-        rank, dims, type, offset.
-        """
-        out = bytearray()
-        marks: dict[str, int] = {}
-
-        def add(label: str, data: bytes) -> None:
-            marks[label] = len(out)
-            out.extend(data)
-
-        def add_text(label: str, text: str) -> None:
-            data = text.encode()
-            add(f"{label}:length", struct.pack("<Q", len(data)))
-            add(f"{label}:name", data)
-
-        add("magic", b"GGUF")
-        add("version", struct.pack("<I", 3))
-        add("num_tensors", struct.pack("<Q", len(self.tensors)))
-        add("num_keys", struct.pack("<Q", len(self.keys)))
-        for key, (kind, value) in self.keys.items():
-            label = f"key:{key}"
-            add_text(label, key)
-            if kind.startswith("["):
-                number, form = KINDS[kind[1:-1]]
-                add(f"{label}:type", struct.pack("<I", 9))
-                add(f"{label}:element", struct.pack("<I", number))
-                add(f"{label}:count", struct.pack("<Q", len(value)))
-                add(f"{label}:value", b"".join(encode(form, v) for v in value))
-            else:
-                number, form = KINDS[kind]
-                add(f"{label}:type", struct.pack("<I", number))
-                add(f"{label}:value", encode(form, value))
-        position = 0
-        for name, (kind, shape, data) in self.tensors.items():
-            label = f"tensor:{name}"
-            add_text(label, name)
-            add(f"{label}:rank", struct.pack("<I", len(shape)))
-            add(f"{label}:dims", struct.pack(f"<{len(shape)}Q", *shape[::-1]))
-            add(f"{label}:type", struct.pack("<I", GGMLQuantizationType[kind].value))
-            add(f"{label}:offset", struct.pack("<Q", position))
-            position += -(-len(data) // alignment) * alignment
-        marks["end"] = len(out)
-        for _, _, data in self.tensors.values():
-            out.extend(bytes(-len(out) % alignment))
-            marks.setdefault("data", len(out))
-            out.extend(data)
-        return out, marks
-
-
-def encode(form: str, value: Any) -> bytes:
-    if form:
-        return struct.pack(form, value)
-    data = value if isinstance(value, bytes) else value.encode()
-    return struct.pack("<Q", len(data)) + data
 
 
 def block_shapes(experts: int) -> dict[str, tuple[int, ...]]:
@@ -279,14 +98,14 @@ def draft_shapes() -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def fill(file: TinyFile, shapes: Mapping[str, tuple[int, ...]], seed: int) -> None:
+def fill(file: Any, shapes: Mapping[str, tuple[int, ...]], seed: int) -> None:
     rng = np.random.default_rng(seed)
     for name, shape in shapes.items():
         matrix = len(shape) > 1 and "gate.weight" not in name and "hc_" not in name
         file.put(name, rng.standard_normal(shape), "Q8_0" if matrix else "F32")
 
 
-def add_block_keys(file: TinyFile, layers: int, experts: int) -> None:
+def add_block_keys(file: Any, layers: int, experts: int) -> None:
     file.set("general.architecture", "str", file.arch).set("general.name", "str", "Tiny")
     for key, value in {
         "block_count": layers,
@@ -326,9 +145,8 @@ def add_block_keys(file: TinyFile, layers: int, experts: int) -> None:
     file.set("tokenizer.ggml.eos_token_id", "u32", 1)
 
 
-def make_model(seed: int = 1) -> TinyFile:
-    """A backbone in layout U."""
-    file = TinyFile()
+def make_model(file: Any, seed: int = 1) -> Any:
+    """Make an empty file a backbone in layout U."""
     add_block_keys(file, len(RATIOS), EXPERTS)
     file.set("hash_layer_count", "u32", 0)
     file.set("attention.compress_ratios", "[i32]", [*RATIOS, 0, 0])
@@ -365,9 +183,8 @@ def make_model(seed: int = 1) -> TinyFile:
     return file
 
 
-def make_draft(seed: int = 2) -> TinyFile:
-    """A draft for the backbone of `make_model`."""
-    file = TinyFile(arch="dflash")
+def make_draft(file: Any, seed: int = 2) -> Any:
+    """Make an empty file of that architecture a draft for the backbone of `make_model`."""
     add_block_keys(file, DRAFT_STAGES, DRAFT_EXPERTS)
     file.set("attention.compress_ratios", "[i32]", [0] * DRAFT_STAGES)
     file.set("block_size", "u32", 5)
@@ -379,23 +196,23 @@ def make_draft(seed: int = 2) -> TinyFile:
 
 
 @pytest.fixture(scope="session")
-def _tiny_model() -> TinyFile:
-    return make_model()
+def _tiny_model(tiny_file: Callable[..., Any]) -> Any:
+    return make_model(tiny_file())
 
 
 @pytest.fixture(scope="session")
-def _tiny_draft() -> TinyFile:
-    return make_draft()
+def _tiny_draft(tiny_file: Callable[..., Any]) -> Any:
+    return make_draft(tiny_file(arch="dflash"))
 
 
 @pytest.fixture
-def tiny(_tiny_model: TinyFile) -> TinyFile:
+def tiny(_tiny_model: Any) -> Any:
     """A fresh editable backbone in layout U."""
     return _tiny_model.copy()
 
 
 @pytest.fixture
-def tiny_draft(_tiny_draft: TinyFile) -> TinyFile:
+def tiny_draft(_tiny_draft: Any) -> Any:
     """A fresh editable draft for `tiny`."""
     return _tiny_draft.copy()
 
@@ -403,7 +220,6 @@ def tiny_draft(_tiny_draft: TinyFile) -> TinyFile:
 @pytest.fixture
 def error_of() -> Callable[[Callable[[], object]], Any]:
     """Call a function that must raise ModelFileError; return the error after checking its form."""
-    from engine.errors import ModelFileError
 
     def run(action: Callable[[], object]) -> ModelFileError:
         with pytest.raises(ModelFileError) as caught:
@@ -414,3 +230,23 @@ def error_of() -> Callable[[Callable[[], object]], Any]:
         return caught.value
 
     return run
+
+
+@pytest.fixture
+def assert_named(
+    error_of: Callable[[Callable[[], object]], Any], tmp_path: Path
+) -> Callable[..., None]:
+    """assert_named(file, field, words, open_it=open_model): opening it names field and problem.
+
+    `file` is an editable file, `field` a key or tensor, which may lack its first parts.
+    """
+
+    def check(
+        file: Any, field: str, words: str, open_it: Callable[[Path], object] = open_model
+    ) -> None:
+        path = file.write(tmp_path / "wrong.gguf")
+        error = error_of(lambda: open_it(path))
+        assert error.field == field or error.field.endswith(f".{field}"), error
+        assert words in str(error)
+
+    return check

@@ -11,6 +11,7 @@ import pytest
 
 from memory.gguf import open_draft, open_model
 
+Named = Callable[..., None]
 REQUIRED = (
     "block_count",
     "context_length",
@@ -293,16 +294,9 @@ def test_target_layers_that_count_from_one(
     ],
 )
 def test_wrong_drafts_are_named(
-    tiny_draft: Any,
-    tmp_path: Path,
-    error_of: Callable[..., Any],
-    change: Callable[[Any], Any],
-    field: str,
-    words: str,
+    tiny_draft: Any, assert_named: Named, change: Callable[[Any], Any], field: str, words: str
 ) -> None:
-    path = change(tiny_draft).write(tmp_path / "d.gguf")
-    error = error_of(lambda: open_draft(path))
-    assert field in error.field and words in str(error)
+    assert_named(change(tiny_draft), field, words, open_draft)
 
 
 @pytest.mark.parametrize(
