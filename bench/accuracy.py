@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from record import RESULTS, ROOT, make_record, write_records
+from record import RESULTS, ROOT, commit, make_record, write_records
 from safetensors.numpy import load_file
 
 from engine.config import EngineConfig
@@ -58,8 +58,8 @@ def compare(logits: NDArray[np.float32], expected: NDArray[np.float32]) -> Compa
     if not np.isfinite(logits).all():
         raise ValueError("logits hold NaN or infinity")
     per_position = np.abs(logits - expected).max(-1)
-    same = (logits.argmax(-1) == expected.argmax(-1)).mean()
-    return Comparison(float(per_position.max()), int(per_position.argmax()), float(same) * 100)
+    same = (logits.argmax(-1) == expected.argmax(-1)).mean() * 100
+    return Comparison(float(per_position.max()), int(per_position.argmax()), round(float(same), 2))
 
 
 def score(
@@ -115,7 +115,7 @@ def golden_records(device: str, dtypes: list[str], path: Path) -> list[dict[str,
             eager = dataclasses.replace(config, compiled_decode="off", cuda_graphs="off")
             logits, _ = score(path, case["tokens"].tolist(), eager, None)
             prefill = compare(logits[rows], expected)
-            top1 = float((logits.argmax(-1) == case["argmax"]).mean() * 100)
+            top1 = round(float((logits.argmax(-1) == case["argmax"]).mean() * 100), 2)
             results = [("prefill", prefill, top1)]
             modes = [("decode_eager", eager)]
             if dtype == "float32":  # one compilation per rounding mode; the pocket model does more
@@ -201,6 +201,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--dtypes", default="", help="comma-separated; all that suit by default")
     parser.add_argument("--out", type=Path, default=RESULTS / "accuracy_cpu.json")
+    parser.add_argument("--commit", default="", help="commit measured, if this is no checkout")
     args = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
     default = "float32,bfloat16,float16" if args.device == "cuda" else "float32,bfloat16"
@@ -210,7 +211,7 @@ def main() -> None:
         convert(GOLDEN, path)
         records = golden_records(args.device, dtypes, path)
     records += pocket_records(args.device, dtypes)
-    write_records(args.out, records)
+    write_records(args.out, records, args.commit or commit())
     print(f"{len(records)} records in {args.out}")
 
 

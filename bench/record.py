@@ -65,7 +65,7 @@ def make_record(
     target: float | None = None,
     notes: str = "",
 ) -> dict[str, Any]:
-    """Return one record; `value` must be finite."""
+    """Return one record; `value` must be finite. The commit is filled in by `write_records`."""
     if value != value or value in (float("inf"), float("-inf")):
         raise ValueError(f"{name}: {value} is not a result")
     return {
@@ -77,15 +77,22 @@ def make_record(
         "target": target,
         "device": device_name(device),
         "versions": versions(),
-        "commit": commit(),
+        "commit": "",
         "command": "python " + " ".join(Path(a).name if a.startswith("/") else a for a in sys.argv),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "notes": notes,
     }
 
 
-def write_records(path: Path, records: list[dict[str, Any]]) -> None:
-    """Replace the file at `path` by these records, one per line in one JSON array."""
+def write_records(path: Path, records: list[dict[str, Any]], measured_commit: str) -> None:
+    """Replace the file at `path` by these records, one per line in one JSON array.
+
+    Args:
+        path: the file; folders are made.
+        records: from `make_record`.
+        measured_commit: the commit they were measured at (`commit()` in a checkout).
+    """
+    records = [record | {"commit": measured_commit} for record in records]
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(json.dumps(record, sort_keys=False) for record in records)
     path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
