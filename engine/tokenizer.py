@@ -89,6 +89,7 @@ class Tokenizer:
         suppressed_ids: ids that must never be sampled, ascending: the image placeholders if this
             is the released vocabulary, and every id that the file marks as unused.
         markers: text -> id of every token that `encode_markup` recognises.
+        longest_token: most characters of text that one token can stand for.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -97,6 +98,7 @@ class Tokenizer:
         merges = vocabulary.merges
         alphabet = frozenset(byte_alphabet())
         self.vocab_size = len(tokens)
+        self.longest_token = max(map(len, tokens))  # the byte alphabet has a character per byte
         self.bos_id, self.eos_id, self.pad_id = bos_id, eos_id, pad_id
         # Some files flag markers as normal tokens. The known ones are taken by name; any other
         # with a character outside the byte alphabet could not come out of the merges anyway.
@@ -145,11 +147,11 @@ class Tokenizer:
 
     def encode_text(self, text: str) -> list[int]:
         """Ids of plain text; markers in it become ordinary tokens. No BOS is added."""
-        return list(self._plain.encode(replace_surrogates(text), add_special_tokens=False).ids)
+        return _encode(self._plain, text)
 
     def encode_markup(self, text: str) -> list[int]:
         """Ids of text in which markers count as markers. No BOS is added."""
-        return list(self._marked.encode(replace_surrogates(text), add_special_tokens=False).ids)
+        return _encode(self._marked, text)
 
     def encode_spans(self, spans: Iterable[tuple[str, bool]]) -> list[int]:
         """Ids of a prompt given as `(text, is_special)` pairs.
@@ -208,6 +210,16 @@ class Tokenizer:
     def stream(self) -> TokenStream:
         """Decoder for one generated sequence; stop ids and padding give no text."""
         return TokenStream(self._detokenizer, self._silent_ids)
+
+
+def _encode(tokenizer: FastTokenizer, text: str) -> list[int]:
+    """Ids of one text.
+
+    The batch call is the one that lets other threads run: `encode` holds the interpreter lock, so
+    that a prompt of megabytes would stop every other answer.
+    """
+    texts = [replace_surrogates(text)]
+    return list(tokenizer.encode_batch_fast(texts, add_special_tokens=False)[0].ids)
 
 
 def _fast_tokenizer(vocab: dict[str, int], merges: Sequence[tuple[str, str]]) -> FastTokenizer:

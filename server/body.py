@@ -22,10 +22,13 @@ async def read_json(request: web.Request) -> dict[str, Any]:
     """Return the body as a dict; large ones are parsed off the event loop.
 
     Raises:
-        RequestError: not UTF-8, not JSON, or not an object.
+        RequestError: not decodable by its content encoding, not UTF-8, not JSON, or not an object.
         web.HTTPRequestEntityTooLarge: longer than the server's limit.
     """
-    raw = await request.read()
+    try:
+        raw = await request.read()
+    except web.RequestPayloadError:
+        raise RequestError("The body could not be read as its headers describe it.") from None
     if len(raw) > _LARGE_BODY_BYTES:
         return await asyncio.to_thread(parse_json, raw)
     return parse_json(raw)

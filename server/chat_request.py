@@ -16,6 +16,7 @@ from server.sampling import (
     for_choice,
     read_choice_count,
     read_sampling,
+    refuse_overlong_text,
 )
 
 if TYPE_CHECKING:
@@ -57,6 +58,10 @@ def read_chat(body: Mapping[str, Any], engine: Engine) -> ChatRequest:
         prompt = render(body)
     except RecursionError:
         raise wrong("messages", "or tools are nested too deeply") from None
+    num_chars = sum(len(text) for text, _ in prompt.spans)
+    refuse_overlong_text(
+        num_chars, engine.tokenizer.longest_token, engine.max_model_len, param="messages"
+    )
     token_ids = prompt_ids(prompt, engine.tokenizer)
     max_tokens = fit_max_tokens(
         asked,

@@ -22,6 +22,7 @@ from server.sampling import (
     read_choice_count,
     read_sampling,
     read_stop,
+    refuse_overlong_text,
 )
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ def read_completion(body: Mapping[str, Any], engine: Engine) -> CompletionReques
     logprobs = read_int(body, "logprobs", low=0, high=MAX_LOGPROBS)
     asked = read_int(body, "max_tokens", low=0 if echo else 1)
     n = read_choice_count(body)
+    _refuse_overlong(body.get("prompt"), engine)
     prompts = read_prompts(body.get("prompt"), tokenizer)
     choices: list[Choice] = []
     # Scoring without generating needs the prompt's logprobs, whether shown or not.
@@ -161,6 +163,14 @@ def encode_prompt(text: str, tokenizer: Tokenizer) -> Prompt:
     if token_ids and token_ids[0] == tokenizer.bos_id:
         return Prompt(token_ids, added_bos=False)
     return Prompt([tokenizer.bos_id, *token_ids], added_bos=True)
+
+
+def _refuse_overlong(value: Any, engine: Engine) -> None:
+    """Refuse texts that cannot fit before time is spent on encoding them."""
+    for text in value if isinstance(value, list) else [value]:
+        if isinstance(text, str):
+            longest, limit = engine.tokenizer.longest_token, engine.max_model_len
+            refuse_overlong_text(len(text), longest, limit, param="prompt")
 
 
 def _prompt_from_ids(value: list[Any], tokenizer: Tokenizer) -> Prompt:

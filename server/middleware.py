@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from server.errors import reply_for
 
@@ -19,6 +20,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 CLIENT_CLOSED_REQUEST = 499
 """Status in the log of a request whose client went away (nginx's number)."""
+MALFORMED_CHARS = 120
+"""Most characters of a malformed request that are logged."""
 _REQUEST_ID = ContextVar("request_id", default="-")
 _SAFE_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -34,6 +37,20 @@ class RequestIdFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Set the attribute and keep the record."""
         record.request_id = current_request_id()
+        return True
+
+
+class MalformedRequestFilter(logging.Filter):
+    """Makes one line of what the HTTP library logs, with a traceback, when a client sends junk."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Shorten such a record; keep every record."""
+        problem = record.exc_info[1] if record.exc_info else None
+        if isinstance(problem, (HttpProcessingError, web.RequestPayloadError)):
+            what = " ".join(str(problem).split())[:MALFORMED_CHARS]
+            record.msg, record.args = "malformed request: %s", (what,)
+            record.exc_info = record.exc_text = None
+            record.levelno, record.levelname = logging.WARNING, "WARNING"
         return True
 
 

@@ -125,6 +125,33 @@ def for_choice(params: SamplingParams, index: int) -> SamplingParams:
     return dataclasses.replace(params, seed=(params.seed + index) & _SEED_MASK)
 
 
+def refuse_overlong_text(
+    num_chars: int, longest_token: int, max_model_len: int, *, param: str
+) -> None:
+    """Refuse a text that cannot fit the context however it is cut, before it is encoded.
+
+    Encoding tens of megabytes takes minutes; this takes no time.
+
+    Args:
+        num_chars: characters of the text.
+        longest_token: most characters that one token stands for.
+        max_model_len: tokens of prompt and answer together.
+        param: "messages" or "prompt", for the complaint.
+
+    Raises:
+        RequestError: `context_length_exceeded`, as from `fit_max_tokens`.
+    """
+    least = -(-num_chars // longest_token)
+    if least > max_model_len:
+        raise RequestError(
+            f"This model's maximum context length is {max_model_len} tokens. However, the "
+            f"{num_chars} characters in the {param} are at least {least} tokens. Please reduce "
+            f"the length of the {param}.",
+            param,
+            "context_length_exceeded",
+        )
+
+
 def fit_max_tokens(
     asked: int | None, default: int, num_prompt: int, max_model_len: int, *, param: str
 ) -> int:

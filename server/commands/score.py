@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,8 +50,7 @@ def run(args: argparse.Namespace, services: EngineServices) -> int:
     config = read_config(args)
     path = resolve_model(args.model, services)
     token_ids = read_tokens(args.tokens)
-    if not args.out.parent.is_dir():
-        raise ConfigError(f"--out {args.out}: the folder {args.out.parent} does not exist")
+    check_target(args.out, path)
     with ProgressReport() as progress:
         logits = services.score_tokens(
             path,
@@ -81,6 +81,20 @@ def read_tokens(source: str) -> list[Any]:
     return token_ids
 
 
+def check_target(out: Path, model: Path) -> None:
+    """Refuse a result file that could not be written or must not be overwritten.
+
+    Raises:
+        ConfigError: no such folder, a device or folder, or the model itself.
+    """
+    if not out.parent.is_dir():
+        raise ConfigError(f"--out {out}: the folder {out.parent} does not exist")
+    if out.exists() and not out.is_file():  # replacing a device would remove it
+        raise ConfigError(f"--out {out}: is not a regular file; name the file to write")
+    if out.exists() and out.samefile(model):
+        raise ConfigError(f"--out {out}: is the model itself; name another file")
+
+
 def write_npy(path: Path, logits: NDArray[np.float32]) -> None:
     """Write an array [T, V]; the file appears only once it is complete.
 
@@ -95,5 +109,8 @@ def write_npy(path: Path, logits: NDArray[np.float32]) -> None:
             np.save(file, np.asarray(logits, dtype=np.float32))
         os.replace(unfinished, path)
     except OSError as problem:
-        unfinished.unlink(missing_ok=True)
-        raise ConfigError(f"--out {path}: {problem.strerror or problem}") from None
+        with contextlib.suppress(OSError):  # a read-only folder refuses this too
+            unfinished.unlink(missing_ok=True)
+        raise ConfigError(
+            f"--out {path}: cannot be written: {problem.strerror or problem}"
+        ) from None

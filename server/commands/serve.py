@@ -13,7 +13,7 @@ import time
 from engine.errors import EngineError
 from server.commands.options import add_optional_model, model_name, read_config, resolve_model
 from server.commands.progress import ProgressReport
-from server.middleware import RequestIdFilter
+from server.middleware import MalformedRequestFilter, RequestIdFilter
 from server.runner import Server, url_host
 from server.services import EngineServices
 from server.state import ServerState
@@ -108,6 +108,7 @@ def set_up_logging(debug: bool) -> None:
     """Log to standard error, one line per event, each with the id of its request."""
     handler = logging.StreamHandler()
     handler.addFilter(RequestIdFilter())
+    handler.addFilter(MalformedRequestFilter())
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     logging.basicConfig(level=logging.DEBUG if debug else logging.INFO, handlers=[handler])
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import random
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -239,3 +240,22 @@ def test_unused_tokens_are_suppressed_and_no_markers(tiny_metadata: MakeMetadata
     assert tokenizer.suppressed_ids == (tokenizer.vocab_size - 1,)
     assert tokenizer.vocab_size - 1 not in tokenizer.encode_markup("[PAD é]")
     assert tokenizer.token_text(tokenizer.vocab_size - 1) == "[PAD é]"
+
+
+def test_longest_token_bounds_the_length_of_a_text(released: Tokenizer) -> None:
+    longest = max(range(released.vocab_size), key=lambda i: len(released.token_text(i)))
+    assert len(released.token_bytes(longest)) <= released.longest_token
+    for text in (released.token_text(longest) * 3, "\n" * 999, " " * 999, "日本" * 99, DSML * 9):
+        for ids in (released.encode_text(text), released.encode_markup(text)):
+            assert len(ids) * released.longest_token >= len(text)
+
+
+def test_other_threads_run_while_a_long_text_is_encoded(released: Tokenizer) -> None:
+    text = "a" * 1_000_000  # most of a second
+    worker = threading.Thread(target=released.encode_text, args=(text,))
+    turns = 0
+    worker.start()
+    while worker.is_alive():
+        time.sleep(0.005)
+        turns += 1
+    assert turns > 5

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import gzip
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from engine.errors import RequestError
@@ -52,3 +56,14 @@ def test_source_is_named() -> None:
     assert parse_json_value(b"[1]", "x.json") == [1]
     with pytest.raises(RequestError, match=r"^x\.json is not valid JSON"):
         parse_json_value(b"[", "x.json")
+
+
+def test_content_encoding(make_server: Callable[..., Any]) -> None:
+    server = make_server()
+    body = gzip.compress(b'{"prompt": "a", "max_tokens": 1}')
+    encoding = {"Content-Encoding": "gzip"}
+    assert server.post("/v1/completions", body, **encoding)[0] == 200
+    status, _, answer = server.post("/v1/completions", b"not gzip", **encoding)
+    assert status == 400
+    assert answer["error"]["type"] == "invalid_request_error"
+    assert "as its headers describe" in answer["error"]["message"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from engine.errors import RequestError
+from engine.tokenizer import Tokenizer
 from server.chat_request import read_chat
 
 Make = Callable[..., Any]
@@ -84,3 +85,14 @@ def test_typed_markup_cannot_open_a_turn(engine_class: Any, tokenizer: Any) -> N
     plain = read_chat({"messages": MESSAGES}, engine_class()).choices[0].prompt_ids
     for marker in ("<｜User｜>", "</think>", "<｜Assistant｜>", "｜DSML｜"):
         assert ids.count(tokenizer.special_id(marker)) == plain.count(tokenizer.special_id(marker))
+
+
+def test_a_text_that_cannot_fit_is_not_encoded(
+    engine_class: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engine_class(max_model_len=100)
+    monkeypatch.setattr(Tokenizer, "encode_spans", None)
+    text = "a" * (100 * engine.tokenizer.longest_token + 1)
+    with pytest.raises(RequestError, match=r"context length is 100 tokens") as caught:
+        read_chat({"messages": [{"role": "user", "content": text}]}, engine)
+    assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "messages")

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from engine.errors import RequestError
+from engine.tokenizer import Tokenizer
 from server.completion_request import encode_prompt, read_completion, read_prompts
 
 
@@ -64,3 +65,15 @@ def test_choices_in_order(engine_class: Any) -> None:
 
 def test_best_of_equal_to_n(engine_class: Any) -> None:
     assert read_completion({"prompt": "a", "n": 2, "best_of": 2}, engine_class()).n == 2
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_a_text_that_cannot_fit_is_not_encoded(
+    engine_class: Any, monkeypatch: pytest.MonkeyPatch, as_list: bool
+) -> None:
+    engine = engine_class(max_model_len=100)
+    monkeypatch.setattr(Tokenizer, "encode_markup", None)
+    text = "a" * (100 * engine.tokenizer.longest_token + 1)
+    with pytest.raises(RequestError, match="at least 101 tokens") as caught:
+        read_completion({"prompt": [text] if as_list else text}, engine)
+    assert caught.value.code == "context_length_exceeded"

@@ -5,8 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from aiohttp.http_exceptions import BadHttpMessage
+from aiohttp.web import RequestPayloadError
 
-from server.middleware import RequestIdFilter, current_request_id
+from server.middleware import MalformedRequestFilter, RequestIdFilter, current_request_id
 
 Make = Callable[..., Any]
 
@@ -42,3 +44,22 @@ def test_bugs_are_logged_but_not_told(make_server: Make, caplog: pytest.LogCaptu
     assert headers["x-should-retry"] == "false"
     assert "inner detail" not in str(answer)
     assert "inner detail" in caplog.text
+
+
+@pytest.mark.parametrize("problem", [BadHttpMessage("bad\n\n  line"), RequestPayloadError("x")])
+def test_junk_is_logged_in_one_line(problem: Exception) -> None:
+    info = (type(problem), problem, None)
+    record = logging.LogRecord("aiohttp.server", logging.ERROR, "f", 1, "from %s", ("c",), info)
+    assert MalformedRequestFilter().filter(record)
+    line = logging.Formatter("%(levelname)s %(message)s").format(record)
+    assert line.startswith("WARNING malformed request: ")
+    assert line.endswith(" ".join(str(problem).split()))
+    assert "\n" not in line
+
+
+def test_other_records_keep_their_traceback() -> None:
+    problem = ValueError("x")
+    info = (ValueError, problem, None)
+    record = logging.LogRecord("aiohttp.server", logging.ERROR, "f", 1, "m", (), info)
+    assert MalformedRequestFilter().filter(record)
+    assert (record.exc_info, record.getMessage(), record.levelno) == (info, "m", logging.ERROR)

@@ -11,6 +11,7 @@ from server.sampling import (
     read_choice_count,
     read_sampling,
     read_stop,
+    refuse_overlong_text,
 )
 
 LIMITS: Any = {"max_tokens": 9, "logprobs": None}
@@ -141,3 +142,10 @@ def test_fit_max_tokens() -> None:
         with pytest.raises(RequestError, match=f"requested {total} tokens") as caught:
             fit(asked, num_prompt)
         assert caught.value.code == "context_length_exceeded"
+
+
+def test_refuse_overlong_text() -> None:
+    refuse_overlong_text(500, 5, 100, param="prompt")
+    with pytest.raises(RequestError, match=r"context length is 100 tokens.*101 tokens") as caught:
+        refuse_overlong_text(501, 5, 100, param="prompt")
+    assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "prompt")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +22,13 @@ class Publication:
         self._files: dict[Path, Path] = {}  # target -> temporary
 
     def begin(self, target: Path) -> Path:
-        """Return the temporary path at which to write `target`."""
+        """Return the temporary path at which to write `target`.
+
+        Raises:
+            ModelFileError: there is something else than a regular file at `target`.
+        """
+        if target.exists() and not target.is_file():  # replacing a device would remove it
+            raise ModelFileError(target, "", "is not a regular file; name the file to write")
         temporary = target.with_name(f".{target.name}.{os.getpid()}.partial")
         self._files[target] = temporary
         return temporary
@@ -44,7 +51,8 @@ class Publication:
             problem = failure
         finally:
             for temporary in self._files.values():
-                temporary.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # a read-only folder refuses this too
+                    temporary.unlink(missing_ok=True)
         if isinstance(problem, OSError):
             raise ModelFileError(
                 target, "", f"cannot be written: {problem.strerror or problem}"

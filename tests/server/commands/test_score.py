@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from engine.errors import RequestError
+from engine.errors import ConfigError, RequestError
 from server.commands.score import write_npy
 
 
@@ -72,3 +74,28 @@ def test_an_old_result_survives_a_failed_write(tmp_path: Path) -> None:
         write_npy(out, Broken())  # type: ignore[arg-type]
     assert np.array_equal(np.load(out), np.ones((1, 2)))
     assert list(tmp_path.iterdir()) == [out]
+
+
+def test_target_is_checked_before_scoring(
+    ds41: Any, services: Any, model: Path, json_file: Any, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    content = model.read_bytes()
+    for out, problem in ((pipe, "regular file"), (tmp_path, "regular file"), (model, "the model")):
+        code, _, err = ds41("score", model, "--tokens", json_file([1]), "--out", out)
+        assert code == 2
+        assert problem in err
+    assert services.calls == []
+    assert pipe.is_fifo()
+    assert model.read_bytes() == content
+
+
+def test_a_folder_that_refuses_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, *args: Any, **named: Any) -> Any:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(ConfigError, match="cannot be written: Read-only file system"):
+        write_npy(tmp_path / "x.npy", np.ones((1, 2), np.float32))

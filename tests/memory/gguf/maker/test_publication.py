@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import subprocess
 import sys
@@ -54,7 +55,7 @@ def test_operating_system_error_names_the_file(tmp_path: Path) -> None:
 
 def test_name_taken_by_a_folder(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    with pytest.raises(ModelFileError, match="a: cannot be written"), Publication() as files:
+    with pytest.raises(ModelFileError, match="a: is not a regular file"), Publication() as files:
         files.begin(tmp_path / "a").write_text("new")
     assert names(tmp_path) == ["a"]
 
@@ -72,3 +73,24 @@ with Publication() as files:
     assert result.returncode == -signal.SIGKILL
     assert not (tmp_path / "a").exists()
     assert all(name.startswith(".") for name in names(tmp_path))
+
+
+def test_a_device_is_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for target in (pipe, tmp_path):
+        with pytest.raises(ModelFileError, match="not a regular file"), Publication() as files:
+            files.begin(target)
+    assert pipe.is_fifo()
+    assert names(tmp_path) == ["pipe"]
+
+
+def test_a_folder_that_refuses_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    expected = pytest.raises(ModelFileError, match="a: cannot be written: Read-only")
+    with expected, Publication() as files:
+        files.begin(tmp_path / "a")
+        raise OSError(errno.EROFS, "Read-only file system")
